@@ -40,7 +40,7 @@ METHODS = {
     "apfl": method("apfl"),
     "pfedme": method("pfedme", "step = [0.05, 0.5, 5.0], lambda = [1.0, 15.0]"),
     "clustered": method("clustered"),
-    "mocha": method("mocha", "lambda = [1.0, 10.0, 100.0]", training="rounds = 200\nlocal_epochs = 1\n"),
+    "mocha": method("mocha", "lambda = [100.0, 1000.0, 3000.0, 10000.0]", training="rounds = 200\nlocal_epochs = 1\n"),
     "d-fedmix, complete": method("d-fedmix", "", FIXED + 'topology = { kind = "complete" }\n'),
     "d-fedmix, Erdos-Renyi(0.5)": method("d-fedmix", "", FIXED),
     "d-fedmix, ring": method("d-fedmix", "", FIXED + 'topology = { kind = "ring" }\n'),

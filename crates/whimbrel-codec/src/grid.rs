@@ -42,6 +42,8 @@ const FIRST_LEVEL: f64 = -16.0;
 const CAP_MIN: [u64; 2] = [7, 31];
 /// Opening values are whole numbers of `2^-30`.
 const OPENING: i32 = -30;
+/// The largest mean over clients of equal weights that opening values hold, `2^33`.
+pub const OPENING_MEAN_MAX: f64 = (1u64 << 33) as f64;
 
 /// The settings of a grid.
 #[derive(Clone, PartialEq, Debug)]

@@ -230,12 +230,14 @@ pub struct Status {
     pub magnitude: f64,
     /// Exchanges so far that address no random draws, such as those of evaluations.
     pub asides: u32,
+    /// Parts of messages that clients withheld so far, as their uploads state.
+    pub withheld: u64,
 }
 
 impl Status {
-    /// A position with no asides before it.
+    /// A position with no asides before it and nothing withheld.
     pub fn new(next: Next, magnitude: f64) -> Self {
-        Self { next, magnitude, asides: 0 }
+        Self { next, magnitude, asides: 0, withheld: 0 }
     }
 }
 

@@ -417,6 +417,10 @@ impl Protocol for Machine {
         self.status.next == Next::Converged
     }
 
+    fn withheld(&self) -> u64 {
+        self.status.withheld
+    }
+
     fn artifact(&self) -> Result<Artifact> {
         self.method.artifact(&self.server)
     }

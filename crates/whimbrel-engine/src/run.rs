@@ -179,6 +179,8 @@ pub struct Outcome {
     pub traffic: Traffic,
     /// Rounds of the last stage.
     pub rounds: u32,
+    /// Parts of messages that clients withheld in it.
+    pub withheld: u64,
     /// Rounds of the job that stages before it have run.
     pub rounds_before: u32,
     pub last: Option<Row>,
@@ -256,6 +258,7 @@ pub fn run_with(
                     own: result.own,
                     traffic,
                     rounds: result.rounds,
+                    withheld: result.withheld,
                     rounds_before: rules.stopping.rounds_before,
                     last: result.last,
                     measures: rules.measures,
@@ -288,6 +291,7 @@ struct StageResult {
     own: Vec<Vec<Figure>>,
     traffic: Traffic,
     rounds: u32,
+    withheld: u64,
     last: Option<Row>,
 }
 
@@ -358,6 +362,7 @@ impl StageRun<'_> {
             own: own.unwrap_or_default(),
             traffic: self.traffic(runner),
             rounds: runner.state().machine.round(),
+            withheld: runner.state().machine.withheld(),
             last,
         })
     }

@@ -59,6 +59,10 @@ pub trait Protocol: Send + Sync {
     fn has_converged(&self) -> bool {
         false
     }
+    /// Parts of messages that clients withheld so far.
+    fn withheld(&self) -> u64 {
+        0
+    }
     /// The clients that take part, in id order.
     fn enrolled(&self) -> Vec<ClientId>;
     /// The model, or the input of the next stage.

@@ -384,6 +384,10 @@ pub struct Results {
     /// Tables of results for a terminal, each with its heading.
     pub said: Vec<String>,
     pub sections: Vec<Section>,
+    /// Main figures for the first screen: a name and a value each.
+    pub tiles: Vec<(String, String)>,
+    /// Sections under the report's diagnostics.
+    pub diagnostics: Vec<Section>,
 }
 
 /// An error of configuration with a hint.

@@ -40,6 +40,8 @@ pub(crate) struct TestRows {
     /// The true representation of generated data.
     pub truth: Option<RepresentationTruth>,
     tests: Vec<Option<Samples>>,
+    /// Whether each client trained.
+    trained: Vec<bool>,
     /// Rows of generated clients that did not train, by name.
     pub unseen: BTreeMap<String, Samples>,
     /// Accuracy of the Bayes rule on test rows: of clients that train, and of others.
@@ -64,17 +66,20 @@ impl TestRows {
             ClientData::Samples(samples) => samples.held_out.test.as_deref().cloned(),
             _ => None,
         };
+        let is_generated = loaded.representation.is_some() || loaded.truth.is_some();
         let unseen = |id: usize| {
             let is_unseen = loaded.unseen.get(id).copied().unwrap_or_default();
             let (name, data) = loaded.clients.get(id)?;
             match data {
-                ClientData::Samples(rows) if is_unseen && loaded.representation.is_some() => {
+                ClientData::Samples(rows) if is_unseen && is_generated => {
                     Some((name.clone(), rows.clone()))
                 }
                 _ => None,
             }
         };
+        let trained = |id: usize| !loaded.unseen.get(id).copied().unwrap_or_default();
         Some(Self {
+            trained: (0..loaded.clients.len()).map(trained).collect(),
             unseen: (0..loaded.clients.len()).filter_map(unseen).collect(),
             shape: loaded.shape()?.to_vec(),
             names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
@@ -102,7 +107,9 @@ impl TestRows {
         let mut seen = Reliability::new(Reliability::BINS);
         let (mut inside, mut elsewhere) = (Vec::new(), Vec::new());
         let (mut held, mut rows) = ([0u64; LEVELS.len()], 0u64);
-        for (name, test) in self.names.iter().zip(&self.tests) {
+        let clients = self.names.iter().zip(&self.tests).zip(&self.trained);
+        // All methods are judged on the same rows: some have no predictions for other clients.
+        for ((name, test), _) in clients.filter(|(_, trained)| **trained) {
             let Some(test) = test else { continue };
             let Some(stated) = predict(name, test) else { continue };
             match &test.targets {
@@ -141,7 +148,8 @@ impl TestRows {
         if rows > 0 {
             let share = |(count, level): (&u64, f64)| [level, *count as f64 / rows as f64];
             let points: Vec<[f64; 2]> = held.iter().zip(LEVELS).map(share).collect();
-            exhibits.extend(uncertainty::coverage(&points, "Test rows of all clients"));
+            exhibits
+                .extend(uncertainty::coverage(&points, "Test rows of the clients that trained"));
         }
         Ok((summary, exhibits))
     }
@@ -220,6 +228,10 @@ pub(crate) fn measures() -> Vec<Measure> {
         figure("outside_auroc", "AUROC outside", Better::Up),
         aside(figure("r_hat_median", "R-hat", Better::Down)),
         aside(figure("ess_median", "effective samples", Better::Up)),
+        aside(figure("weights_entropy", "entropy of the weights", Better::Neither)),
+        aside(figure("unseen_weights_entropy", "entropy of the weights, unseen", Better::Neither)),
+        aside(figure("component_distance", "distance of the components", Better::Down)),
+        aside(figure("weights_distance", "distance of the weights", Better::Down)),
         aside(share("bayes_accuracy", "Bayes accuracy", Better::Neither)),
         aside(share("bayes_accuracy_unseen", "Bayes accuracy, unseen", Better::Neither)),
     ]

@@ -37,7 +37,7 @@ pub struct Place {
     pub text: String,
 }
 
-/// All faults of one job file, in the order of its lines.
+/// All faults of one job file, in the order of its lines; those of whole tables are last.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", render_all(self))]
 pub struct Errors {

@@ -35,11 +35,12 @@ impl Origin {
         self.shown(span?)
     }
 
-    /// The line of the first string value that satisfies `is`.
+    /// The line of the first string value of a table that satisfies `is`. Values of `source` and `kind`
+    /// are words of the program.
     pub fn line_where(&self, is: impl Fn(&str) -> bool) -> Option<String> {
         let root = DeTable::parse(&self.text).ok()?;
         let mut found = Vec::new();
-        for item in root.get_ref().values() {
+        for item in root.get_ref().values().filter(|item| item.get_ref().is_table()) {
             texts(item.get_ref(), item.span(), &is, &mut found);
         }
         found.sort_by_key(|span| span.start);
@@ -50,6 +51,9 @@ impl Origin {
         Some(render_place(&self.file, Some(&Place::locate(&self.text, span))))
     }
 }
+
+/// Keys whose values name neither columns nor files.
+const WORDS: [&str; 2] = ["source", "kind"];
 
 /// Collects the places of string values that satisfy `is`.
 fn texts(
@@ -64,7 +68,8 @@ fn texts(
             items.iter().for_each(|item| texts(item.get_ref(), item.span(), is, found));
         }
         DeValue::Table(table) => {
-            table.values().for_each(|item| texts(item.get_ref(), item.span(), is, found));
+            let named = table.iter().filter(|(key, _)| !WORDS.contains(&&**key.get_ref()));
+            named.for_each(|(_, item)| texts(item.get_ref(), item.span(), is, found));
         }
         _ => {}
     }
@@ -87,6 +92,9 @@ mod tests {
         let text = origin.line_where(|text| text == "z").unwrap();
         assert!(text.starts_with("  --> job.toml:3:17\n"), "{text}");
         assert_eq!(origin.line_where(|text| text == "y"), None);
+        let ward = "name = \"csv\"\n[data]\nsource = \"csv\"\nclient = \"csv\"\n";
+        let client = Origin::new("job.toml", ward).line_where(|text| text == "csv").unwrap();
+        assert!(client.starts_with("  --> job.toml:4:10\n"), "{client}");
         assert_eq!(Origin::default().line_of("data.path"), None);
     }
 }

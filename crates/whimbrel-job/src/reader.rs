@@ -170,8 +170,12 @@ fn decimal_comma(text: &str, at: usize) -> Option<&str> {
     (whole > 0 && part > 0 && is_value).then(|| &text[at - whole..=at + part])
 }
 
+/// Errors by line. Those of whole tables, such as missing keys, may follow from the others and are last.
 fn in_order(mut errors: Vec<Error>) -> Errors {
-    errors.sort_by_key(|error| error.place.as_ref().map(|place| (place.line, place.column)));
+    errors.sort_by_key(|error| {
+        let place = error.place.as_ref();
+        place.map(|place| (place.text.trim_start().starts_with('['), place.line, place.column))
+    });
     Errors { errors }
 }
 
@@ -550,10 +554,16 @@ impl<'a> Value<'a> {
             return self.refuse();
         }
         let words = self.key.words.iter().map(|word| word.name);
+        // A name that other programs use may be in the description of a word.
+        let described = || {
+            let asked = written.to_lowercase();
+            let is_it = |doc: &str| doc.split(|c: char| !c.is_alphanumeric()).any(|w| w == asked);
+            self.key.words.iter().find(|word| is_it(word.doc)).map(|word| word.name)
+        };
         let table = self.path.rsplit_once('.').map_or("", |(table, _)| table);
         let table = self.source.table_name(table);
         let message = format!("unknown `{}` in {table}: {}", self.key.name, self.found());
-        let hint = match nearest(written, words) {
+        let hint = match nearest(written, words).or_else(described) {
             Some(near) => {
                 format!("did you mean \"{near}\"? `{}` takes {}", self.key.name, self.key.takes())
             }

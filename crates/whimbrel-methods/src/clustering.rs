@@ -3,11 +3,15 @@
 //! Centres begin at draws from a normal distribution with the pooled means and variances. In each exchange
 //! clients assign their rows to the nearest centres and send counts, sums and squared distances; a centre
 //! without rows moves next to the one with the largest squared distances. Several starts run in the
-//! same exchanges, and the one with the smallest squared distances is delivered. A client leaves
-//! clusters with fewer than `rows_min` of its rows out and assigns their rows to the others.
+//! same exchanges, and the one with the smallest squared distances is delivered.
+//!
+//! A client assigns whole [groups](crate::microaggregation) of at least `rows_min` rows, by their
+//! means. Whatever the centres, and however many answers are combined, a coordinator therefore
+//! determines at most the count, the sum and the squared distances of each group.
 
 use crate::federated::aggregate;
-use crate::kmeans::Points;
+use crate::kmeans::{Points, distance2};
+use crate::microaggregation::Groups;
 use crate::pooled::{Answered, OPENINGS_MAX, Pooled, opening};
 use whimbrel_core::method::{Artifact, Declaration, Next, Status};
 use whimbrel_core::{ClientData, Error, Key, Result, vector, wire};
@@ -22,7 +26,7 @@ const ROUNDS: u32 = 15;
 pub struct Clustering<M> {
     pub model: M,
     pub moments: Vec<f64>,
-    /// Fewest rows of a client in a cluster.
+    /// Fewest rows of a group.
     pub rows_min: usize,
 }
 
@@ -99,44 +103,26 @@ impl<M: MixtureModel> Clustering<M> {
     }
 
     /// Counts, squared distances and sums of the rows at the centres of one start.
-    fn assign(&self, points: &Points, centres: &[f64], out: [&mut [f64]; 3]) {
-        let (d, k) = (self.model.point_len(), self.model.components());
-        let mut used: Vec<usize> = (0..k).collect();
-        let mut labels: Vec<(usize, f64)> = Vec::new();
-        // Every cluster but the last may be left out.
-        loop {
-            labels.clear();
-            labels.extend(points.values().chunks_exact(d).map(|row| nearest(row, centres, &used)));
-            let mut rows = vec![0; k];
-            labels.iter().for_each(|(at, _)| rows[*at] += 1);
-            used.retain(|at| rows[*at] > 0);
-            let Some(least) = used.iter().copied().min_by_key(|at| rows[*at]) else { return };
-            if rows[least] >= self.rows_min || used.len() == 1 {
-                break;
-            }
-            used.retain(|at| *at != least);
-        }
+    fn assign(&self, groups: &Groups, centres: &[f64], out: [&mut [f64]; 3]) {
+        let d = self.model.point_len();
         let [counts, squares, sums] = out;
-        for (row, (at, square)) in points.values().chunks_exact(d).zip(labels) {
-            counts[at] += 1.0;
-            squares[at] += square;
-            vector::axpy(&mut sums[at * d..][..d], 1.0, row);
+        for (mean, (count, within)) in groups.each() {
+            let (at, square) = nearest(mean, centres);
+            counts[at] += count;
+            squares[at] += count * square + within;
+            vector::axpy(&mut sums[at * d..][..d], count, mean);
         }
     }
 }
 
-/// The nearest of some centres, and the squared distance to it.
-fn nearest(row: &[f64], centres: &[f64], used: &[usize]) -> (usize, f64) {
-    let distance2 = |at: usize| -> f64 {
-        let centre = &centres[at * row.len()..][..row.len()];
-        centre.iter().zip(row).map(|(c, x)| (c - x) * (c - x)).sum()
-    };
-    let all = used.iter().map(|at| (*at, distance2(*at)));
-    all.min_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap_or((0, 0.0))
+/// The nearest centre, and the squared distance to it.
+fn nearest(point: &[f64], centres: &[f64]) -> (usize, f64) {
+    let all = centres.chunks_exact(point.len()).map(|centre| distance2(centre, point));
+    all.enumerate().min_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap_or((0, 0.0))
 }
 
 impl<M: MixtureModel> Pooled for Clustering<M> {
-    type Data = Points;
+    type Data = Groups;
     type State = Server;
     /// The centres of all starts; empty in the first exchange.
     type Ask = Vec<f64>;
@@ -146,8 +132,11 @@ impl<M: MixtureModel> Pooled for Clustering<M> {
         exchanges[1].most = Some(ROUNDS + OPENINGS_MAX);
         let up = format!(
             "sums and squares of columns, then {ROUNDS} times, for {STARTS} sets of cluster centres, the \
-             number, the sum and the squared distances of the rows in each cluster of at least {} rows",
-            self.rows_min
+             number, the sum and the squared distances of the rows in each cluster{}",
+            match self.rows_min {
+                1 => String::new(),
+                rows => format!(" of whole groups of at least {rows} neighbouring rows"),
+            }
         );
         let most = self.length(&vec![0.0; 1]).max(1 + 2 * self.model.point_len());
         let disclosures = vec![
@@ -157,14 +146,15 @@ impl<M: MixtureModel> Pooled for Clustering<M> {
         Declaration { exchanges, disclosures, ..Declaration::default() }
     }
 
-    fn read(&self, data: &ClientData) -> Result<Points> {
+    fn read(&self, data: &ClientData) -> Result<Groups> {
         let data = self.model.bind(data)?;
         let window = self.model.window(&data, 0, self.model.rows(&data))?;
-        Points::pooled(&self.model, window.as_ref().unwrap_or(&data), &self.moments)
+        let points = Points::pooled(&self.model, window.as_ref().unwrap_or(&data), &self.moments)?;
+        Ok(Groups::new(points.into_values(), self.model.point_len(), self.rows_min))
     }
 
-    fn rows(&self, points: &Points) -> u64 {
-        (points.values().len() / self.model.point_len()) as u64
+    fn rows(&self, groups: &Groups) -> u64 {
+        groups.totals()[0] as u64
     }
 
     fn start(&self, key: Key) -> Result<Server> {
@@ -190,28 +180,21 @@ impl<M: MixtureModel> Pooled for Clustering<M> {
         if centres.is_empty() { 1 + 2 * d } else { self.centres() * (2 + d) }
     }
 
-    fn sums(&self, centres: &Vec<f64>, points: &Points) -> Result<Vec<f64>> {
+    fn sums(&self, centres: &Vec<f64>, groups: &Groups) -> Result<Vec<f64>> {
         let (d, k) = (self.model.point_len(), self.model.components());
-        let mut out = vec![0.0; self.length(centres)];
         if centres.is_empty() {
-            let (count, rest) = out.split_at_mut(1);
-            let (sums, squares) = rest.split_at_mut(d);
-            for row in points.values().chunks_exact(d) {
-                count[0] += 1.0;
-                vector::axpy(sums, 1.0, row);
-                squares.iter_mut().zip(row).for_each(|(square, x)| *square += x * x);
-            }
-            return Ok(out);
+            return Ok(groups.totals().to_vec());
         }
         if centres.len() != self.centres() * d || !vector::all_finite(centres) {
             return Err(Error::peer("centres that do not fit the job"));
         }
+        let mut out = vec![0.0; self.length(centres)];
         let (counts, rest) = out.split_at_mut(self.centres());
         let (squares, sums) = rest.split_at_mut(self.centres());
         let parts = counts.chunks_exact_mut(k).zip(squares.chunks_exact_mut(k));
         let parts = parts.zip(sums.chunks_exact_mut(k * d)).zip(centres.chunks_exact(k * d));
         for (((counts, squares), sums), centres) in parts {
-            self.assign(points, centres, [counts, squares, sums]);
+            self.assign(groups, centres, [counts, squares, sums]);
         }
         Ok(out)
     }

@@ -133,8 +133,8 @@ impl Points {
         Ok(points)
     }
 
-    pub(crate) fn values(&self) -> &[f64] {
-        &self.values
+    pub(crate) fn into_values(self) -> Vec<f64> {
+        self.values
     }
 
     /// Centres and row counts of the client's clusters, after small clusters are merged. A value that
@@ -246,11 +246,15 @@ struct Joined {
     place_of: Vec<usize>,
 }
 
+/// The squared distance of two points.
+pub(crate) fn distance2(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
 /// Merges clusters of fewer than `rows_min` rows into the nearest other cluster, smallest first.
 fn join_small(found: Clusters, columns: usize, rows_min: usize) -> Joined {
     let (mut centres, mut counts) = (found.centres, found.counts);
     let mut place_of: Vec<usize> = (0..counts.len()).collect();
-    let distance2 = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
     while counts.len() > 1 {
         let Some(small) = (0..counts.len()).min_by(|i, j| counts[*i].total_cmp(&counts[*j])) else {
             break;

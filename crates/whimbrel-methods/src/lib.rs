@@ -16,6 +16,7 @@ pub mod kmeans;
 pub mod lloyd;
 pub mod masked;
 pub mod measures;
+pub mod microaggregation;
 pub mod mixture;
 pub mod newton;
 mod no_evaluation;

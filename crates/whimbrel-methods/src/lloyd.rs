@@ -5,6 +5,7 @@
 //! it moves the sum by at most `sqrt(2)`. Centres start at given, data-free places.
 
 use crate::federated::Simple;
+use crate::kmeans::distance2;
 use std::f64::consts::SQRT_2;
 use whimbrel_core::{Key, Table};
 
@@ -65,10 +66,7 @@ impl Simple for Lloyd {
         let mut sums = vec![0.0; at.len()];
         for i in 0..rows.rows() {
             let row: Vec<f64> = rows.row(i).iter().map(|x| x / radius(d)).collect();
-            let distance2 = |centre: &[f64]| -> f64 {
-                centre.iter().zip(&row).map(|(c, x)| (c - x) * (c - x)).sum()
-            };
-            let distances = centres.chunks_exact(d).map(distance2).enumerate();
+            let distances = centres.chunks_exact(d).map(|c| distance2(c, &row)).enumerate();
             let Some((k, _)) = distances.min_by(|(_, a), (_, b)| a.total_cmp(b)) else { continue };
             let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
             let share = (1.0 / norm).min(1.0) / rows.rows() as f64;

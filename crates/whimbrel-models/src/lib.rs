@@ -52,6 +52,19 @@ pub trait LatentModel: Send + Sync + 'static {
         statistic: &mut [f64],
     ) -> Result<f64>;
 
+    /// A bound of the rounding errors, in each coordinate of the [frame](Self::frame), of the sum over
+    /// `rows` rows of [`LatentModel::expect_clipped`] less `state`; infinite if none is known. It
+    /// depends on no row.
+    fn clipped_rounding(
+        &self,
+        _theta: &Self::Parameters,
+        _rows: usize,
+        _bound: f64,
+        _state: Option<&[f64]>,
+    ) -> f64 {
+        f64::INFINITY
+    }
+
     /// E-step over all rows with a bounded influence of each: a row's statistic is multiplied by
     /// `min(1, bound/|u|)`, where `u` are its coordinates in the [frame](Self::frame) at `theta`.
     /// The mean's divisor is still the number of rows, so that a row moves the sum by at most

@@ -57,6 +57,8 @@ pub struct About {
     /// The content of the clients' messages and their protection.
     pub privacy: String,
     pub version: String,
+    /// Path of the report that the run will have.
+    pub report: String,
 }
 
 /// The server of the dashboard.
@@ -271,6 +273,10 @@ fn view(status: &status::Status, about: &About) -> Status {
             RunState::Running => String::new(),
             _ => status.state.clone(),
         },
+        report: match status.phase {
+            RunState::Done | RunState::Failed => about.report.clone(),
+            RunState::Waiting | RunState::Running | RunState::Paused => String::new(),
+        },
         stage: status.stage_index,
         stages: status.stages,
         stage_name: status.stage.clone(),
@@ -351,13 +357,14 @@ fn client_state(client: &status::ClientStatus) -> ClientState {
     match (client.standing.as_str(), client.connected, client.last_seen) {
         ("revoked", ..) => ClientState::Revoked,
         ("dead", ..) => ClientState::Dead,
+        _ if client.finished => ClientState::Finished,
         (_, true, _) => ClientState::Connected,
         (_, false, Some(_)) => ClientState::Away,
         (_, false, None) => ClientState::Invited,
     }
 }
 
-fn counts(clients: &BTreeMap<String, status::ClientStatus>) -> [u64; 5] {
+fn counts(clients: &BTreeMap<String, status::ClientStatus>) -> [u64; 6] {
     let count = |state| clients.values().filter(|c| client_state(c) == state).count() as u64;
     ClientState::ALL.map(count)
 }

@@ -53,6 +53,8 @@ pub enum Event {
     Failed { name: String, reason: String },
     /// A client has the model.
     Finished { name: String },
+    /// A client does not take part for now: its user or its own checks declined.
+    Declined { name: String },
     /// A client withdraws from the run.
     Withdrew { name: String },
 }

@@ -56,5 +56,8 @@ pub mod proto {
 /// Protocol version.
 pub const PROTOCOL: u32 = 1;
 
+/// Farewell of a client whose user, or whose own checks, declined the job.
+pub(crate) const DECLINED: &str = "declined";
+
 /// Beginning of the farewell of a coordinator whose job failed.
 pub const JOB_FAILED: &str = "the job failed: ";

@@ -286,6 +286,12 @@ impl Registry {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The name on the invitation with this token.
+    pub fn invited(&self, token: &[u8]) -> Option<String> {
+        let token = hex(&sha256(token));
+        self.file.fresh().entries().find(|c| c.token == token).map(|c| c.name.clone())
+    }
+
     /// The client or relay that a certificate belongs to.
     pub fn holder(&self, certificate: &Fingerprint) -> Option<ClientEntry> {
         let certificate = hex(certificate);

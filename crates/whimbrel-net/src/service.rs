@@ -1,6 +1,5 @@
 //! The gRPC service of one connection: enrolment and the frames of its session.
 
-use crate::PROTOCOL;
 use crate::events::{Event, Link, Order, SharedState};
 use crate::frames::{Assembly, Parcel, chunks, to_client};
 use crate::invitation::Fingerprint;
@@ -10,6 +9,7 @@ use crate::registry::{Redeemed, Redeemer, Standing};
 use crate::relay::{PATH, read_path};
 use crate::status::{Refusal, now};
 use crate::upload_memory::Reservation;
+use crate::{DECLINED, PROTOCOL};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -55,6 +55,7 @@ impl federation_server::Federation for ConnectionService {
         }
         let shared = self.shared.clone();
         // The audit line is part of the task, since this call ends when its connection breaks.
+        let token = request.token.clone();
         let redeem = move || {
             let Caller { certificate, via, address } = caller;
             let by = Redeemer {
@@ -67,6 +68,7 @@ impl federation_server::Federation for ConnectionService {
             let redeemed = shared.registry.redeem(&request.token, &by);
             if let Ok(Redeemed::Client(name)) = &redeemed {
                 shared.audit.note("enrolled", name, &address);
+                shared.board.client(name, |c| c.enrolled = true);
                 shared.board.line(&format!("`{name}` redeemed its invitation from {address}"));
             }
             redeemed
@@ -78,7 +80,10 @@ impl federation_server::Federation for ConnectionService {
                 let (run, offer) = (self.shared.run.clone().into(), self.shared.offer.clone());
                 Ok(Response::new(proto::EnrolReply { run, name, offer }))
             }
-            Ok(Redeemed::Refused(why)) => Err(self.refuse(why)),
+            Ok(Redeemed::Refused(why)) => match self.shared.registry.invited(&token) {
+                Some(name) => Err(self.refuse_client(why, &name)),
+                None => Err(self.refuse(why)),
+            },
             // The list could not be written; the client may retry.
             Err(error) => Err(Status::unavailable(error.to_string())),
         }
@@ -91,7 +96,7 @@ impl federation_server::Federation for ConnectionService {
         request: Request<Streaming<proto::ClientFrame>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let caller = self.caller(&request).map_err(|why| self.refuse(why))?;
-        let name = self.client(&caller).map_err(|why| self.refuse(why))?;
+        let name = self.client(&caller).map_err(|why| self.refuse_caller(why, &caller))?;
         let (shared, client) = (self.shared.clone(), name.clone());
         let (certificate, address) = (caller.certificate, caller.address.clone());
         let changed = move || {
@@ -155,6 +160,23 @@ impl ConnectionService {
     fn refuse(&self, why: Refusal) -> Status {
         self.shared.refuse_unauthenticated(why, &self.address);
         status(why)
+    }
+
+    /// Refuses the caller by its name, if its certificate has one.
+    fn refuse_caller(&self, why: Refusal, caller: &Caller) -> Status {
+        match self.shared.registry.holder(&caller.certificate) {
+            Some(entry) => self.refuse_client(why, &entry.name),
+            None => self.refuse(why),
+        }
+    }
+
+    /// Refuses a client by its name; too many attempts in a minute are only counted.
+    fn refuse_client(&self, why: Refusal, name: &str) -> Status {
+        if self.shared.may_begin(name) {
+            self.shared.refuse(why, name);
+            return status(why);
+        }
+        self.refuse(why)
     }
 }
 
@@ -351,9 +373,13 @@ impl Session {
                 // The coordinator records it and then closes the session.
                 Some(client_frame::Frame::Bye(bye)) => {
                     let name = self.name.clone();
-                    let over = bye.over;
-                    let event =
-                        if over { Event::Finished { name } } else { Event::Withdrew { name } };
+                    let event = if bye.over {
+                        Event::Finished { name }
+                    } else if bye.reason == DECLINED {
+                        Event::Declined { name }
+                    } else {
+                        Event::Withdrew { name }
+                    };
                     self.tell(event).await;
                 }
                 Some(client_frame::Frame::Hello(_) | client_frame::Frame::Chunk(_)) | None => {

@@ -27,6 +27,7 @@ pub enum Refusal {
     Expired,
     Replayed,
     Revoked,
+    Fixed,
     Name,
     UnknownCertificate,
     Path,
@@ -60,6 +61,10 @@ impl std::fmt::Display for Refusal {
             Self::Expired => "this invitation has expired: ask for a new one",
             Self::Replayed => "this invitation was used with another key",
             Self::Revoked => "this client was revoked",
+            Self::Fixed => {
+                "nobody joins a masked job after its first stage has begun: sums with and without a \
+                 client reveal its part"
+            }
             Self::Name => "this name is taken or invalid, or the invitation is for another one",
             Self::UnknownCertificate => "this certificate belongs to no client of the run",
             Self::Path => "the connection came through another relay than the invitation names",
@@ -139,6 +144,9 @@ pub struct Status {
     pub epsilon_spent: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delta: Option<f64>,
+    /// Parts of messages that clients withheld in this stage, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<u64>,
     /// Number of clients and fingerprint of the roster, under masks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roster: Option<String>,
@@ -173,6 +181,8 @@ pub struct Status {
 pub struct ClientStatus {
     pub id: Option<u32>,
     pub connected: bool,
+    /// Whether it has redeemed its invitation.
+    pub enrolled: bool,
     /// Address of its last connection.
     pub address: String,
     /// Number of ended connections in this process.
@@ -192,6 +202,8 @@ pub struct ClientStatus {
     /// Whether it has received the coordinator's announced certificate; `None` without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub told: Option<bool>,
+    /// Whether it has the model.
+    pub finished: bool,
     /// Rows stated at the stage's enrolment, if the method keeps them.
     pub rows: Option<u64>,
     /// Bytes of its messages in this stage, as in the run's total.

@@ -36,6 +36,9 @@ pub(crate) struct Column {
     show: Box<dyn Fn(f64) -> String>,
     over_seeds: OverSeeds,
     better: Better,
+    /// Whether it is a declared figure, and not a count of all runs.
+    pub is_result: bool,
+    pub is_objective: bool,
 }
 
 impl Column {
@@ -45,6 +48,8 @@ impl Column {
             name: measure.name.to_string(),
             over_seeds: measure.over_seeds,
             better: measure.better,
+            is_result: true,
+            is_objective: measure.role == Role::Objective,
             read: match &*key {
                 GAP => Box::new(RunView::gap),
                 _ => Box::new(move |run| run.result(&key)),
@@ -60,6 +65,8 @@ impl Column {
             name: format!("{}, tail mean", measure.name),
             over_seeds: measure.over_seeds,
             better: Better::Neither,
+            is_result: true,
+            is_objective: false,
             read: Box::new(move |run| run.tail(&key)),
             show: Box::new(move |value| measure_text(&measure, value)),
         }
@@ -72,7 +79,8 @@ impl Column {
     ) -> Self {
         let (read, show) = (Box::new(read), Box::new(show));
         let (over_seeds, better) = (OverSeeds::Mean, Better::Neither);
-        Self { name: name.into(), read, show, over_seeds, better }
+        let (is_result, is_objective) = (false, false);
+        Self { name: name.into(), read, show, over_seeds, better, is_result, is_objective }
     }
 
     /// The places of the best groups; values that read the same are equal. Empty if no direction is
@@ -219,49 +227,96 @@ pub fn section_tables(run: &RunView) -> String {
     text
 }
 
-/// The outcome of one job in sentences: rows, clients, model and method; the verdict; the family's
-/// `answer`, else the results; the traffic. Empty for several jobs and for unfinished runs.
+/// A count of a run with its noun.
+fn counted(n: f64, noun: &str) -> String {
+    let n = n.max(0.0).round() as u64;
+    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// Rows and clients of the training.
+fn trained_on(run: &RunView) -> String {
+    let unseen = run.summary.get("unseen").and_then(Value::as_array).map_or(0, Vec::len);
+    let rows = run.result("rows").map(|rows| rows - run.result("rows_unseen").unwrap_or(0.0));
+    // Regressions leave rows with missing cells out.
+    let rows = run.result("rows_used").or(rows).map(|n| counted(n, "row"));
+    let clients = run.result("clients").map(|n| counted(n - unseen as f64, "client"));
+    [rows, clients].into_iter().flatten().collect::<Vec<_>>().join(" of ")
+}
+
+/// The outcome in sentences: rows, clients and model; the verdict; the family's `answer`, else the
+/// results; the traffic. Several jobs are compared. Empty for unfinished runs.
 pub fn answer(runs: &[RunView]) -> String {
     let groups = groups(runs);
-    let [group] = &groups[..] else { return String::new() };
+    let [group] = &groups[..] else { return comparison(&groups) };
     let run = group.shown();
     if run.ending.is_empty() {
         return String::new();
     }
-    let counted = |key: &str, noun: &str| {
-        let n = run.result(key)?.max(0.0).round() as u64;
-        Some(format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" }))
-    };
-    // Regressions leave rows with missing cells out.
-    let rows = counted("rows_used", "row").or_else(|| counted("rows", "row"));
-    let rows: Vec<String> = [rows, counted("clients", "client")].into_iter().flatten().collect();
-    let data = rows.join(" of ");
-    let rounds = counted("rounds", "round").map_or(String::new(), |n| format!(" after {n}"));
-    let what = [data, run.model.clone(), run.method.clone()];
+    let what = [trained_on(run), run.model.clone()];
     let what: Vec<String> = what.into_iter().filter(|text| !text.is_empty()).collect();
     let seeds = match group.runs.len() {
         1 => String::new(),
         n => format!(" ({n} seeds)"),
     };
-    let mut sentences = vec![format!("{}: {}{rounds}{seeds}", what.join("; "), group.ending())];
+    let verdict = match run.result("rounds") {
+        // Sums alone, without a fit.
+        Some(0.0) if group.ending() == "converged" => String::new(),
+        rounds => {
+            let rounds =
+                rounds.map_or(String::new(), |n| format!(" after {}", counted(n, "round")));
+            format!(": {}{rounds}", group.ending())
+        }
+    };
+    let mut sentences = vec![format!("{}{verdict}{seeds}", what.join("; "))];
     match run.summary.get("answer").and_then(Value::as_str) {
         Some(answer) => sentences.push(answer.into()),
         None => {
             let shown = columns(&groups, Detail::Results);
-            let results = shown.iter().take_while(|column| column.name != "rounds");
+            let results = shown.iter().take_while(|column| column.is_result);
             // The objective is the answer if nothing else is.
-            let is_objective = |name: &str| {
-                run.measures.iter().any(|m| m.role == Role::Objective && m.name == name)
-            };
-            let others = results.clone().filter(|column| !is_objective(&column.name)).count();
-            let results = results.filter(|c| others == 0 || !is_objective(&c.name)).take(4);
+            let others = results.clone().filter(|column| !column.is_objective).count();
+            let results = results.filter(|c| others == 0 || !c.is_objective).take(4);
             let texts: Vec<String> =
                 results.map(|column| format!("{} {}", column.name, column.text(group))).collect();
             sentences.extend((!texts.is_empty()).then(|| capital(&texts.join(", "))));
         }
     }
     if let Some((up, down)) = run.result("bits_up").zip(run.result("bits_down")) {
-        sentences.push(format!("The clients sent {} and received {}", bytes(up), bytes(down)));
+        let evaluations = match run.result("bits_eval") {
+            Some(both) if both > 0.0 => format!(", and exchanged {} in evaluations", bytes(both)),
+            _ => String::new(),
+        };
+        let (up, down) = (bytes(up), bytes(down));
+        sentences.push(format!("The clients sent {up} and received {down}{evaluations}"));
+    }
+    sentences.join(". ") + "."
+}
+
+/// The best jobs of a comparison in sentences.
+fn comparison(groups: &[Group]) -> String {
+    // Pooled runs have one client.
+    let federated = groups.iter().map(Group::shown).filter(|run| !run.pooled);
+    let mut data: Vec<String> = federated.map(trained_on).collect();
+    data.dedup();
+    let data = match &data[..] {
+        [one] if !one.is_empty() => format!(" on {one}"),
+        _ => String::new(),
+    };
+    if groups.is_empty() {
+        return String::new();
+    }
+    let mut sentences = vec![format!("{} jobs{data}", groups.len())];
+    let shown = columns(groups, Detail::Results);
+    for column in shown.iter().filter(|column| column.is_result).take(2) {
+        let best = column.best(groups);
+        let names: Vec<&str> = best.iter().map(|place| groups[*place].label.as_str()).collect();
+        let texts: Vec<String> = groups.iter().map(|group| column.text(group)).collect();
+        if let Some(place) = best.first() {
+            let (name, value) = (&column.name, &texts[*place]);
+            sentences.push(format!("Best {name}: {value}, {}", names.join(" and ")));
+        } else if texts.iter().all(|text| *text == texts[0]) {
+            sentences.push(format!("{}: {} in all", capital(&column.name), texts[0]));
+        }
     }
     sentences.join(". ") + "."
 }
@@ -328,7 +383,7 @@ mod tests {
         RunView {
             name: name.into(),
             method: "fedem".into(),
-            model: "gmm, 3 components".into(),
+            model: "Gaussian mixture, 3 components".into(),
             ending: "converged".into(),
             summary: summary.as_object().unwrap().clone(),
             measures: some(),
@@ -346,14 +401,23 @@ mod tests {
     #[test]
     fn the_answer_names_rows_verdict_result_and_traffic() {
         let mut run = wards("wards", 2.5);
-        let begins =
-            "792 rows of 12 clients; gmm, 3 components; fedem: converged after 1,200 rounds. ";
+        let begins = "792 rows of 12 clients; Gaussian mixture, 3 components: converged after 1,200 rounds. ";
         let ends = "The clients sent 164 kB and received 2 kB.";
         let expected = format!("{begins}Objective 2.5. {ends}");
         assert_eq!(answer(std::slice::from_ref(&run)), expected);
         run.summary.insert("answer".into(), "Two groups".into());
         assert_eq!(answer(std::slice::from_ref(&run)), format!("{begins}Two groups. {ends}"));
-        assert_eq!(answer(&[run.clone(), wards("other", 2.0)]), "");
+        let both = [run.clone(), wards("other", 2.0)];
+        let said = "2 jobs on 792 rows of 12 clients. Best objective: 2, other.";
+        assert_eq!(answer(&both), said);
+        run.summary
+            .extend([("rows_unseen".into(), json!(92)), ("unseen".into(), json!(["a", "b"]))]);
+        run.summary.insert("bits_eval".into(), json!(8000));
+        let said = answer(std::slice::from_ref(&run));
+        assert!(said.starts_with("700 rows of 10 clients; "), "{said}");
+        assert!(said.ends_with("received 2 kB, and exchanged 1 kB in evaluations."), "{said}");
+        run.summary.insert("rounds".into(), 0.into());
+        assert!(answer(&[run.clone()]).contains("3 components. Two groups."));
         run.ending.clear();
         assert_eq!(answer(&[run]), "");
     }

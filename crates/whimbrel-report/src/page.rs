@@ -3,11 +3,15 @@
 use crate::exhibits;
 use crate::format::{capital, count, escape};
 use crate::group::{Group, groups};
-use crate::headline::{Detail, answer, columns};
+use crate::headline::{Column, Detail, answer, columns};
 use crate::plot::style::{palette_css, swatch};
 use crate::sections;
 use crate::settings;
 use crate::view::RunView;
+
+/// The policy of the page: its own styles and script, pictures in the page, and nothing from outside.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      img-src data:; base-uri 'none'; form-action 'none'";
 
 /// The report of one run, of several side by side, or of several seeds, as one HTML file.
 ///
@@ -16,11 +20,11 @@ use crate::view::RunView;
 pub fn html(title: &str, runs: &[RunView]) -> String {
     let groups = groups(runs);
     let course = [sections::course(&groups), sections::bits_to_reach(&groups)].concat();
-    let numbers = sections::numbers(&groups);
+    let details = exhibits::diagnostics(&groups) + &in_use(&groups) + &sections::numbers(&groups);
     // A comparison is about the curves; the report of one job is about its fit.
     let [curves, diagnostics] = match groups.len() {
-        1 => [String::new(), folded("Diagnostics: curves over the rounds", &(course + &numbers))],
-        _ => [course, numbers],
+        1 => [String::new(), folded("Diagnostics: curves over the rounds", &(course + &details))],
+        _ => [course, folded("Diagnostics", &details)],
     };
     let body = [
         header(title, &groups),
@@ -39,6 +43,7 @@ pub fn html(title: &str, runs: &[RunView]) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"content-security-policy\" content=\"{POLICY}\">\n\
          <title>{}</title>\n<style>\n{}{}</style>\n</head>\n<body>\n<main class=\"wrap\">\n{body}\
          </main>\n<script>\n{}</script>\n</body>\n</html>\n",
         escape(title),
@@ -52,12 +57,22 @@ pub fn html(title: &str, runs: &[RunView]) -> String {
 fn lead(runs: &[RunView]) -> String {
     match answer(runs) {
         text if text.is_empty() => text,
-        text => format!("<p class=\"answer\">{}</p>\n", escape(&text)),
+        // A number and its sign stay on one line.
+        text => format!("<p class=\"answer\">{}</p>\n", escape(&text).replace(" %", "\u{a0}%")),
     }
+}
+
+/// Whether a run ended with its rounds alone, without a criterion that it missed.
+fn is_planned(run: &RunView) -> bool {
+    let rounds = run.result("rounds").unwrap_or_default();
+    run.ending_detail == format!("after {rounds} rounds")
 }
 
 /// Sections that open on demand.
 fn folded(title: &str, sections: &str) -> String {
+    if sections.is_empty() {
+        return String::new();
+    }
     format!("<details class=\"diagnostics\"><summary>{title}</summary>{sections}</details>\n")
 }
 
@@ -91,6 +106,20 @@ fn header(title: &str, groups: &[Group]) -> String {
     )
 }
 
+/// Constants and settings in use.
+fn in_use(groups: &[Group]) -> String {
+    let list = |group: &Group| {
+        let lines = group.shown().settings.iter().map(|line| format!("<li>{}</li>", escape(line)));
+        match lines.collect::<String>() {
+            text if text.is_empty() => text,
+            text => {
+                format!("{}<ul class=\"notes\">{text}</ul>\n", sections::part_name(groups, group))
+            }
+        }
+    };
+    sections::section("Settings in use", groups.iter().map(list).collect())
+}
+
 /// The most notes shown without unfolding.
 const NOTES_OPEN: usize = 6;
 
@@ -109,6 +138,8 @@ fn remarks(groups: &[Group]) -> String {
             let (class, role) = match run.ending.as_str() {
                 // The answer, or the table, says so.
                 "" | "converged" => continue,
+                // A method without a criterion that has done its rounds.
+                "stopped" if is_planned(run) => continue,
                 "stopped" => ("banner", "status"),
                 _ => ("banner error", "alert"),
             };
@@ -153,18 +184,19 @@ fn remarks(groups: &[Group]) -> String {
 fn headline(groups: &[Group]) -> String {
     let columns = columns(groups, Detail::Results);
     if let [group] = groups {
-        let tiles: String = columns
-            .iter()
-            .map(|column| {
-                let text = column.text(group);
-                format!(
-                    "<div><dt>{}</dt><dd>{}</dd></div>",
-                    escape(&capital(&column.name)),
-                    escape(&text)
-                )
-            })
-            .collect();
-        return format!("<dl class=\"tiles\">{tiles}</dl>\n");
+        let tile = |(name, text): (&str, &str)| {
+            let (name, text) = (escape(&capital(name)), escape(text));
+            format!("<div><dt>{name}</dt><dd>{text}</dd></div>")
+        };
+        // Figures of one run; the objective is shown if nothing else is.
+        let own = if group.runs.len() == 1 { &group.runs[0].tiles[..] } else { &[] };
+        let is_result = |c: &&Column| c.is_result && !c.is_objective;
+        let has_results = !own.is_empty() || columns.iter().any(|c| is_result(&c));
+        let shown = columns.iter().filter(|column| !(has_results && column.is_objective));
+        let texts: Vec<(&str, String)> = shown.map(|c| (&*c.name, c.text(group))).collect();
+        let own = own.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        let all = own.chain(texts.iter().map(|(name, text)| (*name, text.as_str())));
+        return format!("<dl class=\"tiles\">{}</dl>\n", all.map(tile).collect::<String>());
     }
     let heads = exhibits::heads(columns.iter().map(|column| column.name.as_str()));
     let best: Vec<Vec<usize>> = columns.iter().map(|column| column.best(groups)).collect();

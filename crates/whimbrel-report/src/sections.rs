@@ -414,20 +414,19 @@ fn client_table(clients: &[&ClientView], own: &[Measure], traffic: Option<Traffi
     let row = |client: &&ClientView| {
         let cell = |measure: &Measure| {
             let value = client.figures.get(&*measure.key);
-            format!("<td>{}</td>", value.map_or(MISSING.into(), |v| measured(measure, *v, 4)))
+            let text = value.map_or(MISSING.into(), |v| measured(measure, *v, 4));
+            exhibits::labelled(&measure.name, &text)
         };
         let counts = traffic.map_or(String::new(), |unit| {
-            format!(
-                "<td>{}</td><td>{}</td><td>{}</td>",
-                count(client.rounds),
-                unit.text(client.bits_up as f64),
-                unit.text(client.bits_down as f64),
-            )
+            let [up, down] = [client.bits_up, client.bits_down].map(|bits| unit.text(bits as f64));
+            [("rounds", count(client.rounds)), ("up", up), ("down", down)]
+                .map(|(head, text)| exhibits::labelled(head, &text))
+                .concat()
         });
         format!(
-            "<tr><td>{}</td><td>{}</td>{counts}{}</tr>\n",
+            "<tr><th scope=\"row\">{}</th>{}{counts}{}</tr>\n",
             escape(&shorten(&client.name, 60)),
-            count(client.rows),
+            exhibits::labelled("rows", &count(client.rows)),
             own.iter().map(cell).collect::<String>(),
         )
     };
@@ -442,7 +441,7 @@ fn client_table(clients: &[&ClientView], own: &[Measure], traffic: Option<Traffi
     let heads = exhibits::heads(common.chain(own.iter().map(|m| &*m.name)));
     format!(
         "<details{open}><summary>Table of clients</summary><div class=\"scroll\"><table \
-         class=\"clients\"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{more}</div>\
+         class=\"stacked clients\"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{more}</div>\
          </details>\n",
     )
 }

@@ -24,10 +24,11 @@ pub(crate) fn differing(groups: &[Group]) -> String {
         known.any(|value| Some(value) != first)
     };
     let row = |key: &String| {
-        let cell = |job: &BTreeMap<String, &str>| {
-            format!("<td>{}</td>", job.get(key).map_or(MISSING.into(), |value| escape(value)))
+        let cell = |(job, group): (&BTreeMap<String, &str>, &Group)| {
+            let value = job.get(key).map_or(MISSING.into(), |value| escape(value));
+            exhibits::labelled(&group.label, &value)
         };
-        let cells: String = jobs.iter().map(cell).collect();
+        let cells: String = jobs.iter().zip(groups).map(cell).collect();
         format!("<tr><th scope=\"row\"><code>{}</code></th>{cells}</tr>\n", escape(key))
     };
     let rows: String = keys.iter().filter(differs).map(|key| row(key)).collect();
@@ -43,7 +44,7 @@ pub(crate) fn differing(groups: &[Group]) -> String {
         "Settings that differ",
         format!(
             "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"settings\"><table \
-             class=\"settings\"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>\n"
+             class=\"stacked settings\"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>\n"
         ),
     )
 }
@@ -83,8 +84,9 @@ mod tests {
             run("c", "[method]\nstep = 0.5\n"),
         ];
         let html = differing(&groups(&runs));
-        assert!(html.contains("<code>method.kind</code></th><td>&quot;dem&quot;</td>"), "{html}");
-        assert!(html.contains("<td>&quot;fedem&quot;</td><td>–</td>"), "{html}");
+        let cells = [("a", "&quot;dem&quot;"), ("b", "&quot;fedem&quot;"), ("c", "–")];
+        let cells = cells.map(|(job, value)| exhibits::labelled(job, value)).concat();
+        assert!(html.contains(&format!("<code>method.kind</code></th>{cells}")), "{html}");
         for equal in ["method.step", "seed", "uplink.alpha"] {
             assert!(!html.contains(equal), "{html}");
         }

@@ -22,6 +22,13 @@ pub struct StudyView<'a> {
     pub charts: Vec<Chart<'a>>,
 }
 
+/// A table below the studies.
+pub struct TableView {
+    pub title: String,
+    pub columns: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+}
+
 /// A figure of a study.
 pub struct Chart<'a> {
     pub title: String,
@@ -46,10 +53,10 @@ pub enum Axes<'a> {
         key: String,
         lines: Vec<Line<'a>>,
     },
-    /// One line through points.
+    /// Lines through points, with their labels.
     Points {
         x: String,
-        points: Vec<[f64; 2]>,
+        lines: Vec<(String, Vec<[f64; 2]>)>,
     },
 }
 
@@ -60,13 +67,18 @@ pub struct Line<'a> {
 }
 
 /// The studies as one HTML file.
-pub fn html(title: &str, about: &str, studies: &[StudyView]) -> String {
+pub fn html(title: &str, about: &str, studies: &[StudyView], below: &[TableView]) -> String {
     let links = studies.iter().map(|one| {
         let marked = if one.rows.iter().any(|(_, missed)| *missed) { " (misses)" } else { "" };
         format!("<li><a href=\"#{}\">{}</a>{marked}</li>\n", escape(&one.id), escape(&one.id))
     });
     let links: String = links.collect();
-    let body: String = studies.iter().map(section).collect();
+    let tables = below.iter().map(|one| {
+        let rows: Vec<_> = one.rows.iter().map(|row| (row.clone(), false)).collect();
+        let (title, table) = (escape(&one.title), table("settings", &one.columns, &rows));
+        format!("<section>\n<div class=\"head\"><h2>{title}</h2></div>\n{table}</section>\n")
+    });
+    let body: String = studies.iter().map(section).chain(tables).collect();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -82,34 +94,55 @@ pub fn html(title: &str, about: &str, studies: &[StudyView]) -> String {
 
 fn section(study: &StudyView) -> String {
     let paragraphs = |texts: &[String], class: &str| -> String {
-        texts.iter().map(|text| format!("<p class=\"{class}\">{}</p>\n", escape(text))).collect()
+        texts.iter().map(|text| format!("<p class=\"{class}\">{}</p>\n", inline(text))).collect()
     };
-    let heads: String = study
-        .columns
-        .iter()
-        .map(|head| format!("<th scope=\"col\">{}</th>", escape(head)))
-        .collect();
-    let row = |(cells, missed): &(Vec<String>, bool)| {
-        let cells: String = cells
-            .iter()
-            .zip(&study.columns)
-            .map(|(cell, head)| {
-                format!("<td data-label=\"{}\">{}</td>", escape(head), escape(cell))
-            })
-            .collect();
-        let class = if *missed { " class=\"missed\"" } else { "" };
-        format!("<tr{class}>{cells}</tr>\n")
-    };
-    let rows: String = study.rows.iter().map(row).collect();
     let charts: String = study.charts.iter().map(Chart::html).collect();
     format!(
-        "<section id=\"{}\">\n<div class=\"head\"><h2>{}</h2></div>\n{}<table class=\"runs\"><thead><tr>\
-         {heads}</tr></thead>\n<tbody>{rows}</tbody></table>\n{}<div class=\"grid\">{charts}</div>\n</section>\n",
+        "<section id=\"{}\">\n<div class=\"head\"><h2>{}</h2></div>\n{}{}{}<div class=\"charts titled\">{charts}</div>\n\
+         </section>\n",
         escape(&study.id),
         escape(&study.title),
         paragraphs(&study.facts, "quiet"),
+        table("runs", &study.columns, &study.rows),
         paragraphs(&study.remarks, "small"),
     )
+}
+
+fn table(class: &str, columns: &[String], rows: &[(Vec<String>, bool)]) -> String {
+    let heads = columns.iter().map(|head| format!("<th scope=\"col\">{}</th>", escape(head)));
+    let heads: String = heads.collect();
+    let row = |(cells, missed): &(Vec<String>, bool)| {
+        let cells = cells.iter().zip(columns).map(|(cell, head)| {
+            format!("<td data-label=\"{}\">{}</td>", escape(head), inline(cell))
+        });
+        let cells: String = cells.collect();
+        let class = if *missed { " class=\"missed\"" } else { "" };
+        format!("<tr{class}>{cells}</tr>\n")
+    };
+    let rows: String = rows.iter().map(row).collect();
+    format!(
+        "<table class=\"{class}\"><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table>\n"
+    )
+}
+
+/// Markdown's code and emphasis as HTML: every second piece between backticks, and outside of these
+/// between paired asterisks.
+fn inline(text: &str) -> String {
+    let tagged = |pieces: &[String], tag: &str| -> String {
+        let tag = |(at, piece): (usize, &String)| match at % 2 {
+            1 => format!("<{tag}>{piece}</{tag}>"),
+            _ => piece.clone(),
+        };
+        pieces.iter().enumerate().map(tag).collect()
+    };
+    let emphasis = |text: &str| {
+        let pieces: Vec<String> = text.split('*').map(str::to_owned).collect();
+        if pieces.len() % 2 == 1 { tagged(&pieces, "em") } else { text.to_owned() }
+    };
+    let text = escape(text);
+    let pieces = text.split('`').enumerate();
+    let pieces = pieces.map(|(at, piece)| if at % 2 == 1 { piece.into() } else { emphasis(piece) });
+    tagged(&pieces.collect::<Vec<_>>(), "code")
 }
 
 impl Chart<'_> {
@@ -119,19 +152,27 @@ impl Chart<'_> {
             Axes::Rounds { key, lines } => over(lines, key, Against::Round, scale),
             Axes::Epochs { key, lines } => over(lines, key, Against::Epoch, scale),
             Axes::Bits { key, lines } => over(lines, key, Against::BitsBoth, scale),
-            Axes::Points { x, points } => {
-                let series = Series { points: points.clone(), ..Series::default() };
-                (vec![series], AxisSpec::new(x.clone(), Scale::Linear))
+            Axes::Points { x, lines } => {
+                let line = |(style, (label, points)): (usize, &(String, Vec<[f64; 2]>))| Series {
+                    label: label.clone(),
+                    style,
+                    points: points.clone(),
+                    ..Series::default()
+                };
+                let series = lines.iter().enumerate().map(line).collect();
+                (series, AxisSpec::new(x.clone(), Scale::Linear))
             }
         };
+        if series.iter().all(|one| one.points.is_empty()) {
+            return String::new();
+        }
         let named = series.iter().filter(|one| !one.label.is_empty());
-        let legend: String = named
-            .map(|one| format!("<span>{} {}</span> ", swatch(one.style), escape(&one.label)))
-            .collect();
+        let item = |one: &Series| format!("<li>{}{}</li>", swatch(one.style), escape(&one.label));
+        let legend: String = named.map(item).collect();
         let y = AxisSpec::new(self.y_label.clone(), scale);
         let chart = LineChart::new(self.title.clone(), x, y, series);
         format!(
-            "<figure><figcaption><h3>{}</h3><p>{}</p></figcaption>\n{}\n<p class=\"small\">{legend}</p>\
+            "<figure><figcaption><h3>{}</h3><p>{}</p></figcaption>\n{}\n<ul class=\"legend\">{legend}</ul>\
              </figure>\n",
             escape(&self.title),
             escape(&self.y_label),
@@ -163,7 +204,11 @@ mod tests {
         let lines = || vec![Line { label: "MCM <1>".into(), runs: vec![&run] }];
         let axes = [
             Axes::Rounds { key: "loss".into(), lines: lines() },
-            Axes::Points { x: "alpha".into(), points: vec![[0.5, 1.0], [1.0, 0.5]] },
+            Axes::Points {
+                x: "alpha".into(),
+                lines: vec![(String::new(), vec![[0.5, 1.0], [1.0, 0.5]])],
+            },
+            Axes::Rounds { key: "loss".into(), lines: Vec::new() },
         ];
         let charts = axes.map(|axes| Chart {
             title: "Figure".into(),
@@ -174,15 +219,28 @@ mod tests {
         let study = StudyView {
             id: "mcm-figure-1".into(),
             title: "a < b".into(),
-            facts: vec!["whimbrel paper run".into()],
+            facts: vec!["section 5, *Setup*: `run --scale *`, F* < 1".into()],
             columns: vec!["claim".into(), "holds".into()],
             rows: vec![(vec!["one".into(), "NO".into()], true)],
             remarks: Vec::new(),
             charts: charts.into(),
         };
-        let html = html("Papers", "about", &[study]);
-        assert_eq!(html.matches("<svg").count(), 3, "two charts and a swatch");
-        for part in ["a &lt; b", "MCM &lt;1&gt;", "class=\"missed\"", "href=\"#mcm-figure-1\""] {
+        let below = TableView {
+            title: "Not run".into(),
+            columns: vec!["exhibit".into()],
+            rows: vec![vec!["Figure 9".into()]],
+        };
+        let html = html("Papers", "about", &[study], &[below]);
+        assert_eq!(html.matches("<svg").count(), 3, "two charts and a swatch; none without lines");
+        for part in [
+            "a &lt; b",
+            "MCM &lt;1&gt;",
+            "class=\"missed\"",
+            "href=\"#mcm-figure-1\"",
+            "<em>Setup</em>: <code>run --scale *</code>, F* &lt; 1",
+            "<div class=\"charts titled\">",
+            "<td data-label=\"exhibit\">Figure 9</td>",
+        ] {
             assert!(html.contains(part), "{part}");
         }
     }

@@ -15,7 +15,7 @@ pub struct RunView {
     pub name: String,
     /// The method's kind, such as `fedem`.
     pub method: String,
-    /// The model, in words, such as `gmm, 3 components, tied`.
+    /// The model, in words, such as `Gaussian mixture, 3 components, tied covariance`.
     pub model: String,
     pub seed: u64,
     /// The version of the program that made the run.
@@ -30,6 +30,12 @@ pub struct RunView {
     pub clients: Vec<ClientView>,
     /// The exhibits of the run's family.
     pub sections: Vec<Section>,
+    /// Its exhibits under the diagnostics.
+    pub diagnostics: Vec<Section>,
+    /// The family's main figures: a name and a value each.
+    pub tiles: Vec<(String, String)>,
+    /// Constants and settings in use, shown under the diagnostics.
+    pub settings: Vec<String>,
     /// The content of `summary.json`.
     pub summary: Map<String, Value>,
     pub job_toml: String,
@@ -84,13 +90,13 @@ impl RunView {
         number(&self.summary, key).or_else(mean).or_else(|| self.last(key))
     }
 
-    /// The family's sections, and one for each declared list that these lack.
-    pub(crate) fn parts(&self) -> Vec<Section> {
-        let mut parts = self.sections.clone();
+    /// The family's diagnostics, and a section for each declared list that its exhibits lack.
+    pub(crate) fn diagnostic_parts(&self) -> Vec<Section> {
+        let mut parts = self.diagnostics.clone();
         let lists = self.measures.iter().filter(|m| m.role == Role::List && m.curve);
         for measure in lists {
             let shows = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Entries { key, .. } if *key == measure.key);
-            if !self.sections.iter().any(|part| part.exhibits.iter().any(shows)) {
+            if !parts.iter().any(|part| part.exhibits.iter().any(shows)) {
                 let entries = Exhibit::Entries { key: measure.key.to_string(), order: Vec::new() };
                 let title = measure.title.to_string();
                 parts.push(Section { title, exhibits: vec![entries] });

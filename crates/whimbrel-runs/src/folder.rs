@@ -282,7 +282,7 @@ impl RunDir {
             notes.extend(said.cloned().map(Value::from));
         }
         warnings.append(&mut results.warnings);
-        self.write(EXHIBITS, &Shown::of(job, results.sections).to_json()?)?;
+        self.write(EXHIBITS, &Shown::of(job, &mut results).to_json()?)?;
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
             // With it a reader of the folder could remove the noise.

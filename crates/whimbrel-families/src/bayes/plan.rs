@@ -97,7 +97,8 @@ pub(super) fn planned(asked: &SoulFit, on: &Basis<'_>) -> Result<Planned> {
     let wide = Wide::new(common, &soul, asked, on.shape().iter().product())?;
     let (shared, personal) = (soul.model.shared(), soul.model.personal());
     let mut theory = Vec::new();
-    let mut notes = vec![format!(
+    let mut notes = Vec::new();
+    let mut settings = vec![format!(
         "{shared} shared parameters, {personal} per client, {} of their prior",
         soul.prior.parameters()
     )];
@@ -116,7 +117,7 @@ pub(super) fn planned(asked: &SoulFit, on: &Basis<'_>) -> Result<Planned> {
         ));
     }
     if job.method.step == Step::Theory {
-        notes.push(format!(
+        settings.push(format!(
             "steps eta_k = k^-{} / L_f and gamma_k = k^-{} / L_i (Theorem S2; it assumes a convex \
              f, which holds if only the prior's mean is shared)",
             THEORY.0, THEORY.1
@@ -131,12 +132,19 @@ pub(super) fn planned(asked: &SoulFit, on: &Basis<'_>) -> Result<Planned> {
             .collect();
         if !clients.is_empty() {
             theory = soul.constants(&clients, Key::root(job.seed))?;
-            notes.push(theory_note(&theory));
+            settings.push(theory_note(&theory));
         }
     }
     let plan = SoulPlan { asked: asked.clone(), learner, noise, channels: channels.clone(), wide };
     let rounds = plan.rounds(common);
-    Ok(Planned { rounds, theory, warnings, notes, ..Planned::new(common, &channels, plan) })
+    Ok(Planned {
+        rounds,
+        theory,
+        warnings,
+        notes,
+        settings,
+        ..Planned::new(common, &channels, plan)
+    })
 }
 
 /// The warning about posterior variances under unadjusted moves at their default step, where these

@@ -11,6 +11,9 @@ use whimbrel_core::method::Artifact;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::describe::{Blocks, MERGED, QUANTILES, Spread};
 
+/// Most columns of a kind that the answer names.
+const NAMED_MAX: usize = 8;
+
 impl FitReport for DescribeFit {
     fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
         Map::from_iter([("column_levels".into(), json!(data.facts.levels))])
@@ -33,6 +36,11 @@ impl FitReport for DescribeFit {
         let mut summary = Map::new();
         summary.insert("rows_described".into(), json!(description.total() as u64));
         summary.insert("columns".into(), all.iter().map(|it| description.json(it)).collect());
+        summary.insert("answer".into(), description.answer(&all).into());
+        let tiles = vec![
+            ("Rows".into(), exact(description.total())),
+            ("Columns".into(), all.len().to_string()),
+        ];
         let mut sections = vec![description.section(&all)];
         let by = self.by.as_ref().and_then(|by| facts.columns.iter().position(|c| c == by));
         let levels = by.map_or(&[][..], |by| &facts.levels[by]);
@@ -41,7 +49,7 @@ impl FitReport for DescribeFit {
             sections.push(section);
         }
         let notes = description.withheld();
-        Ok(Results { summary, sections, notes, ..Results::default() })
+        Ok(Results { summary, sections, notes, tiles, ..Results::default() })
     }
 }
 
@@ -154,6 +162,25 @@ impl Description<'_> {
             }
         };
         json!({ "column": self.columns[*column], "kind": kind, "pooled": pooled, "clients": clients })
+    }
+
+    /// The described columns in a sentence.
+    fn answer(&self, all: &[(usize, Column)]) -> String {
+        let named = |wanted: fn(&Column) -> bool| {
+            let names =
+                all.iter().filter(|(_, found)| wanted(found)).map(|(c, _)| &self.columns[*c]);
+            let mut names: Vec<&str> = names.map(String::as_str).collect();
+            let more = names.len().saturating_sub(NAMED_MAX);
+            names.truncate(NAMED_MAX);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            names.join(", ") + &more
+        };
+        let numbers = named(|found| matches!(found, Column::Numbers(_)));
+        let categories = named(|found| matches!(found, Column::Categories(_)));
+        let kinds = [("numbers", numbers), ("categories", categories)];
+        let kinds = kinds.iter().filter(|(_, names)| !names.is_empty());
+        let kinds: Vec<String> = kinds.map(|(kind, names)| format!("{kind}: {names}")).collect();
+        format!("{} described; {}", counted(all.len(), "column"), kinds.join("; "))
     }
 
     fn section(&self, all: &[(usize, Column)]) -> Section {

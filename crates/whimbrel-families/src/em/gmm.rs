@@ -47,6 +47,10 @@ impl MixtureKeys for GmmKeys {
         ("gmm", covariance_name(&self.settings.covariance))
     }
 
+    fn title(&self) -> &'static str {
+        "Gaussian mixture"
+    }
+
     fn write(&self, out: &mut Writer) {
         GmmKeys::write(self, out);
     }

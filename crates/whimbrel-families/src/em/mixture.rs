@@ -36,6 +36,8 @@ pub trait MixtureKeys: MixtureUse + Clone + PartialEq + Debug + Send + Sync + 's
     }
     /// The kind of mixture and the form of its covariances, in words.
     fn words(&self) -> (&'static str, &'static str);
+    /// The model's name for readers.
+    fn title(&self) -> &'static str;
     fn write(&self, out: &mut Writer);
     /// Reports conflicts with other tables.
     fn check(&self, job: &Job, source: &Source<'_>);

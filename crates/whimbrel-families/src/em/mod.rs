@@ -35,6 +35,7 @@ use mixture::MixtureKeys;
 use plan::EmPlan;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
+use whimbrel_codec::grid::OPENING_MEAN_MAX;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::Input;
@@ -187,13 +188,14 @@ impl<K: MixtureKeys> EmFit<K> {
 
 impl<K: MixtureKeys> Fit for EmFit<K> {
     fn describe(&self) -> String {
-        let (kind, assumed) = self.mixture.words();
+        let (title, (_, assumed)) = (self.mixture.title(), self.mixture.words());
         let components = match self.mixture.candidates().components {
+            [1] => "1 component".into(),
             [one] => format!("{one} components"),
             [first, .., last] => format!("{first} to {last} components"),
             [] => String::new(),
         };
-        format!("{kind}, {components}, {assumed}")
+        format!("{title}, {components}, {assumed} covariance")
     }
 
     fn write_model(&self, out: &mut Writer) {
@@ -235,6 +237,7 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         self.check_downlink(job, source);
         self.check_private(job, source);
         self.check_masks(job, source);
+        check_squares(job, source);
     }
 
     fn allows_degenerate(&self) -> bool {
@@ -283,6 +286,25 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
     }
 }
 
+/// Refuses limits in `[schema]` whose squares do not fit the first upload on a grid.
+fn check_squares(job: &Job, source: &Source<'_>) {
+    let prepare = job.data.preparation();
+    let scaled = prepare.limits || prepare.standardize || prepare.pca.is_some();
+    if !job.uplink.is_on_grid() || scaled || job.privacy.epsilon.is_some() {
+        return;
+    }
+    let most = |[min, max]: [f64; 2]| (min * min).max(max * max);
+    for (name, limits) in job.limits().filter(|(_, limits)| most(*limits) > OPENING_MEAN_MAX) {
+        let what = format!(
+            "squares of column {name:?} may be {:.1e}, and the first upload on a grid holds {OPENING_MEAN_MAX:.1e}",
+            most(limits)
+        );
+        let hint =
+            "write standardize = true in [data], or declare narrower limits in a larger unit";
+        source.report_at(&["schema", name], what, hint);
+    }
+}
+
 impl<K: MixtureKeys> FitReport for EmFit<K> {
     fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
         self.mixture.model_keys(data)
@@ -306,15 +328,24 @@ impl<K: MixtureKeys> FitReport for EmFit<K> {
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let model = ended.outcome.delivered.last();
         let choice = Choice::of(&ended.outcome.delivered);
-        let mut sections: Vec<Section> = choice.iter().map(tables::of_choice).collect();
-        sections.extend(model.and_then(|model| self.mixture.section(model, ended)));
+        let mut diagnostics: Vec<Section> = choice.iter().map(tables::of_choice).collect();
+        let mut section = model.and_then(|model| self.mixture.section(model, ended));
+        let exhibits = section.as_mut().map_or_else(Vec::new, tables::take_curves);
+        let order = tables::order(&exhibits);
+        if !exhibits.is_empty() {
+            diagnostics.push(Section { title: "Course of the weights".into(), exhibits });
+        }
         let warnings = choice.as_ref().and_then(tables::edge).into_iter().collect();
         let mut summary = Map::new();
         if let Some(model) = model.filter(|_| ended.outcome.ending.is_over()) {
             let shape = self.free_parameters(model, ended);
-            summary.extend(tables::answer(model, ended, shape, choice.is_none()));
+            let weights = tables::in_order(model, &order);
+            summary.extend(tables::answer(&weights, ended, shape, choice.is_none()));
+            section.iter_mut().for_each(|section| tables::add_rows(section, &weights, ended));
         }
-        Ok(Results { sections, warnings, summary, ..Results::default() })
+        let tiles = tables::tiles(&summary);
+        let sections = section.into_iter().collect();
+        Ok(Results { sections, diagnostics, warnings, summary, tiles, ..Results::default() })
     }
 
     /// Several seeds of a mixture are several starts.

@@ -188,7 +188,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         }
         warnings.extend(outer_loops::warning(&self.work));
         let mut notes = self.preparing.notes();
-        notes.extend(outer_loops::note(&self.work));
+        let settings: Vec<String> = outer_loops::note(&self.work).into_iter().collect();
         if let Some(private) = &self.private {
             if private.unit == PrivacyUnit::Client
                 && (common.job.privacy.clip, common.total_rows) == (None, None)
@@ -201,15 +201,25 @@ impl<K: MixtureKeys> EmPlan<K> {
             notes.push(note);
             warnings.extend(more);
         }
+        let (rounds, (_, passes)) = (self.rounds(common), self.channels.opening());
+        if let (Budget::Epochs(epochs), Some(rounds), true) =
+            (common.budget(), rounds, passes > 1.0)
+        {
+            notes.push(format!(
+                "epochs = {epochs} gives {rounds} rounds: the first one passes over all rows {passes} times, \
+                 for the first state and the first memories"
+            ));
+        }
         let rows_wanted = ROWS_PER_GROUP * self.model.components() * common.group_min();
         let each = common.total_rows.map(|rows| rows / common.clients.max(1) as u64);
         warnings.extend(each.and_then(|rows| few_rows(&common.job, Some(rows_wanted), rows)));
         let channels = self.channels.clone();
         Ok(Planned {
             rows_wanted: Some(rows_wanted),
-            rounds: self.rounds(common),
+            rounds,
             warnings,
             notes,
+            settings,
             batch_min: self.work.batch.size(),
             memory: self.memory().map(<[f64]>::to_vec),
             offered: self.without_file(),
@@ -265,6 +275,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         let release = release.transpose()?;
         let private = self.private.as_ref().map(|private| PrivateEm {
             row_bound: (private.unit == PrivacyUnit::Row).then_some(bound),
+            distributed: common.job.privacy.masks,
             averaged: private.averaged(),
         });
         Ok(FedEm {

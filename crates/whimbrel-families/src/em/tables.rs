@@ -1,6 +1,6 @@
 //! Tables of a mixture: the choice among candidates, parameters, and shares of clients.
 
-use crate::family::Ended;
+use crate::family::{Ended, counted};
 use crate::files::figure;
 use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Heat, Rows, Section};
@@ -81,21 +81,24 @@ const SHARES_MAX: usize = 6;
 /// The fit in a sentence (`answer`), its log-likelihood over all rows, degrees of freedom and, unless
 /// the stage before the fit has compared candidates by it, BIC.
 pub fn answer(
-    model: &Artifact,
+    weights: &[f64],
     ended: &Ended<'_>,
     free_parameters: Option<usize>,
     with_bic: bool,
 ) -> Map<String, Value> {
     let mut summary = Map::new();
-    let Some(weights) = model.tensor("weights") else { return summary };
-    let mut shares = weights.values.clone();
-    shares.sort_by(|a, b| b.total_cmp(a));
-    let mut listed: Vec<String> =
-        shares.iter().take(SHARES_MAX).map(|share| format!("{:.1} %", 100.0 * share)).collect();
-    listed.extend((shares.len() > SHARES_MAX).then(|| "...".into()));
-    let noun = if shares.len() == 1 { "component" } else { "components" };
-    let mut said = vec![format!("{} {noun} with {} of the rows", shares.len(), listed.join(", "))];
+    if weights.is_empty() {
+        return summary;
+    }
     let rows: Option<u64> = ended.data.rows.iter().copied().sum();
+    let share = |weight: &f64| match rows {
+        Some(rows) => format!("{:.0} ({:.1} %)", weight * rows as f64, 100.0 * weight),
+        None => format!("{:.1} %", 100.0 * weight),
+    };
+    let mut listed: Vec<String> = weights.iter().take(SHARES_MAX).map(share).collect();
+    listed.extend((weights.len() > SHARES_MAX).then(|| "...".into()));
+    let components = counted(weights.len(), "component");
+    let mut said = vec![format!("{components} with {} of the rows", listed.join(", "))];
     if let Some((likelihood, rows)) = log_likelihood(ended).zip(rows) {
         summary.insert("log_likelihood".into(), number(likelihood));
         said.push(format!("log-likelihood {likelihood:.1}"));
@@ -110,6 +113,53 @@ pub fn answer(
     }
     summary.insert("answer".into(), said.join("; ").into());
     summary
+}
+
+/// The main figures of a mixture's summary.
+pub fn tiles(summary: &Map<String, Value>) -> Vec<(String, String)> {
+    let figures = [("Log-likelihood", "log_likelihood"), ("BIC, lower is better", "bic")];
+    let tile = |(name, key): (&str, &str)| {
+        Some((name.to_owned(), format!("{:.1}", summary.get(key)?.as_f64()?)))
+    };
+    figures.into_iter().filter_map(tile).collect()
+}
+
+/// Removes the curves of the weights from a section.
+pub fn take_curves(section: &mut Section) -> Vec<Exhibit> {
+    let is_curve = |exhibit: &mut Exhibit| matches!(exhibit, Exhibit::Entries { .. });
+    section.exhibits.extract_if(.., is_curve).collect()
+}
+
+/// The numbering of the components by a curve; empty if they are numbered as in the model.
+pub fn order(curves: &[Exhibit]) -> Vec<usize> {
+    let order = curves.iter().find_map(|exhibit| match exhibit {
+        Exhibit::Entries { order, .. } => Some(order.clone()),
+        _ => None,
+    });
+    order.unwrap_or_default()
+}
+
+/// The weights in the order of the tables.
+pub fn in_order(model: &Artifact, order: &[usize]) -> Vec<f64> {
+    let Some(weights) = model.tensor("weights") else { return Vec::new() };
+    match order {
+        [] => weights.values.clone(),
+        order => order.iter().filter_map(|k| weights.values.get(*k).copied()).collect(),
+    }
+}
+
+/// Adds the expected rows of each component to the tables of components.
+pub fn add_rows(section: &mut Section, weights: &[f64], ended: &Ended<'_>) {
+    let Some(all) = ended.data.rows.iter().copied().sum::<Option<u64>>() else { return };
+    for exhibit in &mut section.exhibits {
+        let Exhibit::Table(table) = exhibit else { continue };
+        if table.heads.get(1).is_some_and(|head| head == "weight") {
+            table.heads.insert(2, "rows".into());
+            for (row, weight) in table.rows.iter_mut().zip(weights) {
+                row.insert(2, format!("{:.0}", weight * all as f64));
+            }
+        }
+    }
 }
 
 /// The log-likelihood of all rows, from the clients' losses at the last evaluation.
@@ -206,13 +256,9 @@ pub fn section(
     } else {
         (1..=width).map(|i| format!("PC {i}")).collect()
     };
-    let entries = |exhibit: &Exhibit| match exhibit {
-        Exhibit::Entries { order, .. } => Some(order.clone()),
-        _ => None,
-    };
-    let drawn = plane.as_ref().and_then(|section| section.exhibits.iter().find_map(entries));
-    let is_plane = drawn.is_some();
-    let order = drawn.unwrap_or_else(|| (0..weights.len()).collect());
+    let is_plane = plane.is_some();
+    let drawn = plane.as_ref().map_or_else(Vec::new, |section| order(&section.exhibits));
+    let order = if is_plane { drawn } else { (0..weights.len()).collect() };
     let mut exhibits = plane.map_or_else(Vec::new, |section| section.exhibits);
     if !is_plane {
         exhibits.extend(gaussians("Means", model, &order, &names)?);

@@ -5,11 +5,10 @@ pub mod keys;
 mod optimum;
 mod plan;
 mod predict;
+mod results;
 
 use crate::failure::Result;
-use crate::family::{
-    Family, Fit, FitReport, KeepsGroups, MethodKind, ModelKind, RunData, Tables, refuse,
-};
+use crate::family::{Family, Fit, KeepsGroups, MethodKind, ModelKind, Tables, refuse};
 use crate::job::codec;
 use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
@@ -25,8 +24,6 @@ use keys::{AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, PENALIZE_INTERCEPT, RE
 use keys::{Descent, Regression};
 use plan::GradientPlan;
 pub(crate) use plan::theory_note;
-use serde_json::{Map, Value};
-use whimbrel_core::method::Artifact;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
@@ -136,11 +133,13 @@ impl Fit for GradientFit {
         }
         let compresses = job.method.channels.is_some() || source.is_given(&["uplink", "rule"]);
         if !compresses && !job.uplink.codec.is_exact() {
-            source.report_at(
-                &["uplink", "codec"],
-                "sgd does not compress: the codec would be ignored",
-                "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset",
-            );
+            let hint = if job.uplink.is_on_grid() {
+                "write kind = \"qsgd\" or another preset in [method]"
+            } else {
+                "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset"
+            };
+            let what = "sgd does not compress: the codec would be ignored";
+            source.report_at(&["uplink", "codec"], what, hint);
         }
         self.check_compat(job, source);
         let public = matches!(job.method.step, Step::Constant(_) | Step::Decreasing { .. });
@@ -189,12 +188,6 @@ impl Fit for GradientFit {
             );
         }
         Ok(())
-    }
-}
-
-impl FitReport for GradientFit {
-    fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
-        Map::from_iter([("intercept".into(), self.regression.intercept.into())])
     }
 }
 

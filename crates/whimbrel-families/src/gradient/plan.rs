@@ -85,14 +85,15 @@ impl GradientPlan {
         let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
         let (private, warnings) = common.private_messages(self.dimension)?;
         let weights = WEIGHT_WORDS.name(&common.job.method.weights);
-        let mut notes = vec![
+        let settings = vec![
             format!("{}: {row}", common.job.method.name()),
             format!("weights of clients: {weights}"),
         ];
-        notes.extend(private);
+        let notes = private.into_iter().collect();
         Ok(Planned {
             rounds: common.rounds(&common.work(), (0, 0.0)),
             notes,
+            settings,
             warnings,
             minimum: self.reference.as_ref().map(|reference| reference.f_star),
             ..Planned::new(common, &channels, self)
@@ -211,16 +212,16 @@ pub(super) fn simulated(common: &Common, asked: &GradientFit, loaded: &Loaded) -
         Minima::Cached(_) | Minima::Solved => true,
         Minima::IfNeeded => limit(&job.method.stop, &EXCESS_LOSS).is_some(),
     };
-    let (mut notes, mut warnings) = (Vec::new(), Vec::new());
+    let (mut settings, mut warnings) = (Vec::new(), Vec::new());
     if !problem.penalty().is_convex() {
-        notes.push(
+        settings.push(
             "the loss is not convex: gradient_norm2 is reported instead of excess losses".into(),
         );
     } else if wanted {
         match optimum(common, asked, &clients, loaded) {
             Ok(Minimum { reference, gradient_norm, cached }) => {
                 let origin = if cached { ", from the cache" } else { "" };
-                notes.push(format!(
+                settings.push(format!(
                     "minimum of the loss {:.12e}, gradient norm {gradient_norm:.1e}{origin}",
                     reference.f_star
                 ));
@@ -230,15 +231,15 @@ pub(super) fn simulated(common: &Common, asked: &GradientFit, loaded: &Loaded) -
         }
     }
     if common.private.is_none() {
-        notes.extend(clients.constants(job, asked));
+        settings.extend(clients.constants(job, asked));
     }
     let mut theory = Vec::new();
     if job.method.step == Step::Theory {
         theory = plan.constants_of_theory(common, &clients)?;
-        notes.push(theory_note(&theory));
+        settings.push(theory_note(&theory));
     }
     let mut planned = plan.planned(common)?;
-    planned.notes.extend(notes);
+    planned.settings.extend(settings);
     planned.warnings.extend(warnings);
     Ok(Planned { theory, ..planned })
 }

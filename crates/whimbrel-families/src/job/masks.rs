@@ -38,12 +38,20 @@ impl Job {
             _ => None,
         };
         let exact = self.downlink.is_exact() && self.downlink.rule == DownRule::Exact;
+        let grid = match self.privacy.epsilon {
+            None => {
+                "write codec = { kind = \"grid\", bits = 16 } in [uplink]; sgd takes it as kind = \"qsgd\""
+            }
+            Some(_) => {
+                "write codec = { kind = \"grid\", bits = 32 } in [uplink]; sgd takes it as kind = \"qsgd\""
+            }
+        };
         let refused: [(bool, &[&str], &str, &str); 5] = [
             (
                 bits.is_none() && !self.fit.sends_exact_sums(),
                 &["privacy", "masks"],
                 "masked sums are sums of integers on a grid that all clients share",
-                "write codec = { kind = \"grid\", bits = 16 } in [uplink]",
+                grid,
             ),
             (
                 bits.is_some_and(|bits| bits != 16 && bits != 32),

@@ -87,7 +87,7 @@ define_keys! {
     pub(crate) NAME = "name", NAMES, unset "the file's name without its extension";
     /// seed of all random draws; equal jobs, data and seeds give equal bits
     pub(crate) SEED = "seed", SEEDS_FORM, default(Job::SEED);
-    /// number of runs with consecutive seeds from `seed` on, on the same data and split
+    /// number of runs with consecutive seeds from `seed` on, on the same data and split (unless `seed = "run"` in [data])
     SEEDS = "seeds", integer!(u32, 1 to 4294967295), unset "one run";
 }
 static DATA: JobKey = JobKey::required("data", "a table", "rows and clients");
@@ -157,6 +157,16 @@ pub(crate) fn sections() -> [&'static Section; 12] {
 impl Job {
     /// The default seed.
     pub const SEED: u64 = 1;
+
+    /// The place of a key in job files, in words: `in [method]`; `None` if there is no such key.
+    pub fn place_of(key: &str) -> Option<String> {
+        let mut all = sections().into_iter();
+        let section = all.find(|section| section.keys.iter().any(|known| known.name == key))?;
+        Some(match section.name {
+            "" => "above the first table".into(),
+            name => format!("in [{name}]"),
+        })
+    }
 
     /// Reads a job file. The file's name appears in errors and is the default of the job's name.
     pub fn parse(text: &str, file_name: &str) -> Result<Self, Errors> {
@@ -244,7 +254,14 @@ impl Job {
     /// The same job with each of its seeds; without `seeds` the job itself.
     pub fn each_seed(&self) -> Vec<Self> {
         let seeds = u64::from(self.seeds.unwrap_or(1));
-        (0..seeds).map(|n| Self { seed: self.seed + n, seeds: None, ..self.clone() }).collect()
+        let one = |n| {
+            let mut job = Self { seed: self.seed + n, seeds: None, ..self.clone() };
+            if job.data.fresh {
+                job.data.seed = job.seed;
+            }
+            job
+        };
+        (0..seeds).map(one).collect()
     }
 
     /// Files of the job as written; the program that runs it resolves them against the job's folder.

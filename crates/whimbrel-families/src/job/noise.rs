@@ -107,7 +107,7 @@ impl Job {
                 "take `codec` and `for` out",
             ),
             (
-                shares && !matches!(&self.uplink.codec, Codec::Grid(grid) if grid.bits() == 32),
+                shares && matches!(&self.uplink.codec, Codec::Grid(grid) if grid.bits() != 32),
                 &["uplink", "codec"],
                 "shares of the noise are added to words of 32 bits",
                 "write codec = { kind = \"grid\", bits = 32 }",

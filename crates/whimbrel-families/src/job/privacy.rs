@@ -1,6 +1,6 @@
 //! `[privacy]`: rules on what the messages of a client and the fitted model may reveal.
 
-use super::Batch;
+use super::{Batch, Job};
 use crate::family::KeepsGroups;
 use whimbrel_job::form::{BOOLEAN, POSITIVE, SEED};
 use whimbrel_job::key::Section;
@@ -106,9 +106,18 @@ form! {
 
 pub(crate) static SECTION: Section = PRIVACY.section;
 
+impl Job {
+    /// The smallest group of the job as `whimbrel serve` offers it. Noise protects single rows, and
+    /// what is withheld would depend on them.
+    pub fn served_group(&self) -> Option<u32> {
+        let keeps = self.privacy.epsilon.is_none() && self.fit.keeps_groups(self).is_ok();
+        self.privacy.min_group.or(keeps.then_some(Privacy::SERVED_GROUP))
+    }
+}
+
 impl Privacy {
     /// The group that `whimbrel serve` writes into a job that gives none.
-    pub const SERVED_GROUP: u32 = 5;
+    const SERVED_GROUP: u32 = 5;
 
     /// The smallest group, if it restricts messages.
     pub fn groups(&self) -> Option<u32> {

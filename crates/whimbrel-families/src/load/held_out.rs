@@ -3,7 +3,7 @@
 use super::{Loaded, data_key};
 use crate::failure::Result;
 use crate::job::HeldOut;
-use whimbrel_core::{ClientData, Error, Key};
+use whimbrel_core::{ClientData, Error, Key, Samples};
 use whimbrel_data::{BadRow, Dataset, Error as DataError, LISTED_MAX, Parts};
 
 /// Random stream of unseen clients.
@@ -64,6 +64,25 @@ pub(super) fn draw_unseen(loaded: &mut Loaded, share: f64, key: Key) {
         loaded.unseen[client] = true;
     }
     loaded.notes.push(format!("{count} of {clients} clients are only evaluated"));
+}
+
+/// Leaves clients that are only evaluated this many training rows.
+pub(super) fn shorten_unseen(loaded: &mut Loaded, rows: Option<usize>, key: Key) {
+    let Some(rows) = rows else { return };
+    for (id, (_, data)) in
+        loaded.clients.iter_mut().enumerate().filter(|(id, _)| loaded.unseen[*id])
+    {
+        if let ClientData::Samples(all) = data
+            && all.len() > rows
+        {
+            let own = key.child(UNSEEN).child(id as u64 + 1);
+            let mut kept = own.stream().choose(all.len(), rows);
+            kept.sort_unstable();
+            let held_out = std::mem::take(&mut all.held_out);
+            *all = Samples { held_out, ..all.at(&kept) };
+            loaded.rows[id] = Some(rows as u64);
+        }
+    }
 }
 
 /// Refuses rows with an unknown role, by line.

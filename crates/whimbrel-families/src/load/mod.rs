@@ -308,6 +308,7 @@ fn read_or_draw(job: &Job, layout: &Layout) -> Result<Loaded> {
     samples::settle_tests(&mut loaded);
     held_out::count(&mut loaded);
     held_out::draw_unseen(&mut loaded, job.data.unseen, key);
+    held_out::shorten_unseen(&mut loaded, job.data.unseen_samples, key);
     samples::leave_out_empty(&mut loaded);
     loaded = samples::laid_out(loaded, layout)?;
     if pooled {

@@ -54,16 +54,16 @@ pub(super) fn planned(asked: &PersonalFit, on: &Basis<'_>) -> Result<Planned> {
             fedmix.components, common.clients
         ));
     }
-    let mut notes = vec![format!("{} parameters", learner.parameters())];
+    let mut settings = vec![format!("{} parameters", learner.parameters())];
     let (private, more) = common.private_messages(channels.uplinks[0].dimension())?;
-    notes.extend(private);
+    let notes = private.into_iter().collect();
     warnings.extend(more);
     common.check_private_start(&*learner)?;
     let graphs = match &asked.neighbours {
         None => None,
         Some(neighbours) => {
             let graphs = neighbours.graphs(common)?;
-            notes.push(neighbours.describe(&graphs, common)?);
+            settings.push(neighbours.describe(&graphs, common)?);
             Some((graphs, neighbours.scaling))
         }
     };
@@ -71,7 +71,7 @@ pub(super) fn planned(asked: &PersonalFit, on: &Basis<'_>) -> Result<Planned> {
     let batch_min = own_batches.chain(common.batch().size()).min();
     let (asked, planned) = (asked.clone(), channels.clone());
     let plan = PersonalPlan { asked, learner, channels, own_solvers, graphs };
-    Ok(Planned { batch_min, warnings, notes, ..Planned::new(common, &planned, plan) })
+    Ok(Planned { batch_min, warnings, notes, settings, ..Planned::new(common, &planned, plan) })
 }
 
 impl PersonalPlan {

@@ -23,6 +23,7 @@ use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_methods::personal::{
     Adaptation, CLUSTER, Clustered, FedMix, LocalRule, Own, PARAMETERS, Shape, Work,
 };
+use whimbrel_models::calibration::entropy;
 use whimbrel_nn::Learner;
 
 impl FitReport for PersonalFit {
@@ -54,10 +55,23 @@ impl FitReport for PersonalFit {
             let predict = |name: &str, rows: &Samples| predictors.stated(name, rows);
             summary.extend(tests.prediction_errors(
                 &|name, rows| match tests.unseen.get(name) {
-                    Some(own) => predictors.adapted(self, ended.job, own, rows),
+                    Some(own) => predictors.stated_by(
+                        &predictors.shared,
+                        &predictors.adapted(self, ended.job, own)?,
+                        rows,
+                    ),
                     None => predictors.stated(name, rows),
                 },
             )?);
+            if fedmix.is_some_and(|fedmix| fedmix.components > 1) {
+                let old = predictors.clients.values().map(Own::from_artifact);
+                let new = tests.unseen.values();
+                let new = new.filter_map(|own| predictors.adapted(self, ended.job, own));
+                let names = ["weights_entropy", "unseen_weights_entropy"];
+                let found = [mean_entropy(old), mean_entropy(new)];
+                let known = names.into_iter().zip(found).filter_map(|(name, h)| Some((name, h?)));
+                summary.extend(known.map(|(name, h)| (name.to_owned(), number(h))));
+            }
             if let (Some(fedmix), Some(law)) = (fedmix, &tests.law)
                 && fedmix.components == law.components.len()
                 && predictors.learner.name() == LOGISTIC
@@ -182,24 +196,17 @@ impl Predictors {
         self.stated_by(artifact.and_then(parameters).unwrap_or(&self.shared), &own, rows)
     }
 
-    /// The predictions of a client that did not train, adapted to its rows.
-    fn adapted(
-        &self,
-        asked: &PersonalFit,
-        job: &Job,
-        data: &Samples,
-        rows: &Samples,
-    ) -> Option<Stated> {
-        let own = match self.rule.adaptation() {
-            Adaptation::Impossible => return None,
-            Adaptation::Never => Own::default(),
+    /// The personal part of a client that did not train, adapted to its rows.
+    fn adapted(&self, asked: &PersonalFit, job: &Job, data: &Samples) -> Option<Own> {
+        match self.rule.adaptation() {
+            Adaptation::Impossible => None,
+            Adaptation::Never => Some(Own::default()),
             _ => {
                 let (solver, key) = (solver(asked, job), Key::root(job.seed));
                 let mut work = Work::new(&*self.learner, &solver, data, rate(job), key);
-                self.rule.adapt(&mut work, &self.shared).ok()?
+                self.rule.adapt(&mut work, &self.shared).ok()
             }
-        };
-        self.stated_by(&self.shared, &own, rows)
+        }
     }
 
     fn stated_by(&self, shared: &[f32], own: &Own, rows: &Samples) -> Option<Stated> {
@@ -244,6 +251,12 @@ impl Predictors {
         let each: Vec<f64> = names.iter().zip(&law.weights).filter_map(of_client).collect();
         [farthest, each.iter().sum::<f64>() / each.len().max(1) as f64]
     }
+}
+
+/// The mean entropy of clients' mixture weights, in nats; `None` without clients.
+fn mean_entropy(clients: impl Iterator<Item = Own>) -> Option<f64> {
+    let each: Vec<f64> = clients.map(|own| entropy(&own.weights)).collect();
+    (!each.is_empty()).then(|| each.iter().sum::<f64>() / each.len() as f64)
 }
 
 /// One minus the cosine of the angle between two vectors.

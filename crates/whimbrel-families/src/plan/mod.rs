@@ -64,7 +64,10 @@ pub struct Planned {
     /// Rounds of the fit, if the job or the data determine them.
     pub rounds: Option<u32>,
     pub warnings: Vec<String>,
+    /// Notes for readers of the results.
     pub notes: Vec<String>,
+    /// Constants and settings in use, for the diagnostics.
+    pub settings: Vec<String>,
     /// The minimum of the loss.
     pub minimum: Option<f64>,
     /// Constants behind `step = "theory"`, if found before the run.
@@ -102,6 +105,7 @@ impl Planned {
             rounds: common.given_rounds(),
             warnings: Vec::new(),
             notes: Vec::new(),
+            settings: Vec::new(),
             minimum: None,
             theory: Vec::new(),
             batch_min: common.batch().size(),
@@ -369,14 +373,20 @@ impl Plan {
         warnings
     }
 
-    /// Notes to show before the run starts: about the data, the fit, and the constants in use.
+    /// Notes to show before the run starts, about the data and the fit.
     pub fn notes(&self) -> Vec<String> {
-        let Planned { uplink, downlink, uplink_is_known, notes, .. } = &self.fit;
         let mut all = self.notes.clone();
-        all.extend_from_slice(notes);
+        all.extend_from_slice(&self.fit.notes);
+        all.extend(self.common.job.privacy.masks.then(|| NO_FIGURES.to_owned()));
+        all
+    }
+
+    /// Constants and settings in use, for the diagnostics.
+    pub fn settings(&self) -> Vec<String> {
+        let Planned { uplink, downlink, uplink_is_known, settings, .. } = &self.fit;
+        let mut all = settings.clone();
         all.extend(channels::describe(uplink_is_known.then_some(uplink), downlink));
         all.extend(channels::memory_note(downlink, self.common.clients));
-        all.extend(self.common.job.privacy.masks.then(|| NO_FIGURES.to_owned()));
         all
     }
 }

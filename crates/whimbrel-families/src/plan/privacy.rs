@@ -61,8 +61,8 @@ pub(super) fn unscaled(job: &Job, loaded: &Loaded) -> Option<String> {
     (!far.is_empty()).then(|| {
         format!(
             "columns far from a scale of one (root mean square in brackets): {}{more}; under `epsilon` \
-             bounds and noise are for values of about one: divide the columns by public constants, or the \
-             fit is of little use",
+             bounds and noise are for values of about one, and the fit is of little use: declare `min` and \
+             `max` of the columns in [schema] and write limits = true in [data.prepare]",
             some.join(", ")
         )
     })

@@ -118,9 +118,9 @@ impl Fit for RegressionFit {
             ridge => format!(", ridge {ridge}"),
         };
         if self.cox {
-            format!("cox, stratified by client{ridge}")
+            format!("Cox regression, stratified by client{ridge}")
         } else {
-            format!("glm, {}{ridge}", self.keys.family.name())
+            format!("generalised linear model, {}{ridge}", self.keys.family.name())
         }
     }
 

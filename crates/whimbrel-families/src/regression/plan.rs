@@ -55,11 +55,11 @@ pub(super) fn planned(asked: &RegressionFit, on: &Basis<'_>) -> Result<Planned> 
             common.clients
         ));
     }
-    let notes = vec![format!("coefficients: {}", method.model.names().join(", "))];
+    let settings = vec![format!("coefficients: {}", method.model.names().join(", "))];
     let rounds = Some(method.rounds);
     Ok(Planned {
         rounds,
-        notes,
+        settings,
         warnings,
         ..Planned::new(common, &channels, RegressionPlan { method, masks })
     })

@@ -5,6 +5,7 @@ use super::keys::{ERROR_WORDS, FamilyKey};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData};
 use crate::files::{figure, p_value};
+use crate::job::DataSource;
 use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Lines, Rows, Section, Series, SeriesPoint};
 use whimbrel_core::method::Artifact;
@@ -36,7 +37,11 @@ impl FitReport for RegressionFit {
         let mut summary = Map::new();
         let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
         put("coefficients", all.iter().map(|row| self.as_json(row)).collect());
-        put("answer", self.answer(&all, fitted, &names).into());
+        let target = match &ended.job.data.source {
+            DataSource::Csv(csv) => csv.target.as_deref().unwrap_or_default(),
+            _ => "",
+        };
+        put("answer", self.answer((target, &all), fitted, &names).into());
         put("errors", ERROR_WORDS.name(&self.inference.errors).into());
         let (log_likelihood, parameters) = (of("log_likelihood"), of("parameters"));
         put("log_likelihood", number(log_likelihood));
@@ -78,7 +83,17 @@ impl FitReport for RegressionFit {
         }
         let said = self.printed(&all, student, fitted, &exhibits);
         let sections = vec![Section { title: "Coefficients".into(), exhibits }];
-        Ok(Results { summary, notes, warnings, said, sections, ..Results::default() })
+        let known = Some(log_likelihood).filter(|x| x.is_finite());
+        let tile = known.map(|x| ("Log-likelihood".into(), figure(x, 7)));
+        Ok(Results {
+            summary,
+            notes,
+            warnings,
+            said,
+            sections,
+            tiles: tile.into_iter().collect(),
+            ..Results::default()
+        })
     }
 }
 
@@ -259,9 +274,14 @@ impl RegressionFit {
         exhibits
     }
 
-    /// The fit in a sentence: the terms whose 95 % interval excludes zero, and the log-likelihood; or
+    /// The fit in a sentence: the target, the terms whose 95 % interval excludes zero, and the log-likelihood; or
     /// the terms with infinite estimates.
-    fn answer(&self, all: &[Coefficient], fitted: &Artifact, names: &[String]) -> String {
+    fn answer(
+        &self,
+        (target, all): (&str, &[Coefficient]),
+        fitted: &Artifact,
+        names: &[String],
+    ) -> String {
         if fitted.number("ended").unwrap_or_default() as u8 == End::Separated as u8 {
             let those = named(fitted, "separated", names).join(", ");
             return format!("Separation: the estimate of {those} is infinite");
@@ -277,8 +297,9 @@ impl RegressionFit {
             n if n > NAMED_MAX => format!(" ({} and so on)", clear[..NAMED_MAX].join(", ")),
             _ => format!(" ({})", clear.join(", ")),
         };
+        let of = if target.is_empty() { String::new() } else { format!("Target {target}: ") };
         format!(
-            "95 % intervals of {} of {} terms exclude zero{those}{}",
+            "{of}95 % intervals of {} of {} terms exclude zero{those}{}",
             clear.len(),
             terms.count(),
             likelihood(fitted, "; ")

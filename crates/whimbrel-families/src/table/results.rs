@@ -172,6 +172,7 @@ fn answer(table: &Completed, totals: Option<&[Total]>, summary: &Map<String, Val
         let verdict = match (coverage - 0.9) / error {
             z if z > 2.0 => ": they are too wide",
             z if z < -2.0 => ": they are too narrow",
+            _ if held_out.is_none() => ", without a verdict: their number is not recorded",
             _ => "",
         };
         let share = 100.0 * coverage;

@@ -127,19 +127,19 @@ fn impossible_models() {
         "a table of rank 0 without effects has no parameters",
     );
     insta::assert_snapshot!(with("family = \"poisson\"", "famly = \"poisson\""), @r#"
-    error: missing key `family` in [model]
-      --> job.toml:11:1
-       |
-    11 | [model]
-       | ^^^^^^^
-    hint: `family` takes "gaussian", "poisson" or "bernoulli": distribution of the entries
-
     error: unknown key `famly` in [model]
       --> job.toml:13:1
        |
     13 | famly = "poisson"      # gaussian, poisson, bernoulli
        | ^^^^^
     hint: did you mean `family`?
+
+    error: missing key `family` in [model]
+      --> job.toml:11:1
+       |
+    11 | [model]
+       | ^^^^^^^
+    hint: `family` takes "gaussian", "poisson" or "bernoulli": distribution of the entries
     "#);
     says(&with("rank = 2", "rank = \"two\""), "14:8", "unknown `rank` in [model]: \"two\"");
 }

@@ -33,7 +33,15 @@ fn a_grid_is_read_and_written() {
     }
 }
 
-/// Declared limits whose squares overflow the exact sums before the fit, unless the limits scale the
+/// Masks with shares of noise ask for one grid, and its hint is enough.
+#[test]
+fn a_missing_grid_of_shares_is_one_error() {
+    let refused = refusal(&format!("{PLAIN}[privacy]\nmasks = true\nepsilon = 1\ndelta = 1e-5\n"));
+    has(&refused, "write codec = { kind = \"grid\", bits = 32 } in [uplink]");
+    assert!(!refused.contains("bits = 16"), "{refused}");
+}
+
+/// Declared limits whose squares overflow the first upload or the exact sums before the fit, unless the limits scale the
 /// columns.
 #[test]
 fn a_grid_that_could_overflow_is_refused() {
@@ -41,7 +49,9 @@ fn a_grid_that_could_overflow_is_refused() {
         format!("{PLAIN}{GRID}{more}[schema.x]\nmin = 0\nmax = {limit}\n")
     };
     has(&refusal(&job("1e14", "")), "squares of column \"x\", summed over the rows of a client");
-    parse(&job("1e12", ""));
+    has(&refusal(&job("1e12", "")), "the first upload on a grid holds 8.6e9");
+    parse(&job("9e4", ""));
+    parse(&job("1e12", "[data.prepare]\nstandardize = true\n"));
     parse(&job("1e14", "[data.prepare]\nlimits = true\n"));
     parse(&job("1e14", "").replace(GRID, ""));
 }

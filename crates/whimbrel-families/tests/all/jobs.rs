@@ -92,6 +92,14 @@ fn the_seed_of_the_data_is_the_jobs_unless_given() {
     assert_eq!(parse(&format!("seed = 9\n{PLAIN}")).data.seed, 9);
     let own = PLAIN.replace("[data]", "[data]\nseed = 4");
     assert_eq!(parse(&format!("seed = 18446744073709551615\n{own}")).data.seed, 4);
+    let seeds = |data: &str| -> Vec<[u64; 2]> {
+        let text = PLAIN.replace("[data]", &format!("[data]\n{data}"));
+        let job = parse(&format!("seed = 5\nseeds = 2\n{text}"));
+        assert_eq!(parse(&job.to_toml()), job);
+        job.each_seed().iter().map(|one| [one.seed, one.data.seed]).collect()
+    };
+    assert_eq!(seeds(""), [[5, 5], [6, 5]]);
+    assert_eq!(seeds("seed = \"run\""), [[5, 5], [6, 6]]);
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn own_codecs_are_used() {
 #[test]
 fn notes_say_what_the_channels_are() {
     let plan = plan(&toy("rand-mcm", &format!("{UP}{DOWN}"))).unwrap();
-    let notes = plan.notes().join("\n");
+    let notes = plan.settings().join("\n");
     let row = "rand-mcm: compression two-way; e_i no; h_i yes; E no; H yes; randomised yes; \
                update point non-degraded";
     assert!(notes.contains(row), "{notes}");
@@ -168,7 +168,7 @@ fn compat_is_the_published_code() {
         else {
             panic!("not dore")
         };
-        (share, plan.notes().join("\n"))
+        (share, plan.settings().join("\n"))
     };
     let (published, notes) = share("");
     let omega = plan(&toy("dore", &format!("{UP}{DOWN}"))).unwrap().downlink().omega().unwrap();
@@ -252,7 +252,7 @@ fn minima_are_kept_and_broken_ones_replaced() {
     let loaded = load(&job).unwrap();
     let f_star = |job: &Job| {
         let plan = Plan::with_cache(job, &loaded, Some(folder.path())).unwrap();
-        (plan.f_star().unwrap().to_bits(), plan.notes().join("\n").contains("from the cache"))
+        (plan.f_star().unwrap().to_bits(), plan.settings().join("\n").contains("from the cache"))
     };
     let files = || -> Vec<PathBuf> {
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect()

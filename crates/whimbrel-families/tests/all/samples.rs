@@ -124,6 +124,28 @@ fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
     }
 }
 
+/// Tests, and the rows of clients that train, are those without the key.
+#[test]
+fn unseen_clients_keep_as_many_training_rows_as_asked() {
+    let text = "source = \"synthetic-mixture\"\nclients = 10\ndimension = 4\nunseen = 0.3";
+    let load = |more: &str| load_as(&job(&format!("{text}{more}")), CLASSES).unwrap();
+    let [all, some] = [load(""), load("\nunseen_samples = 20")];
+    assert_eq!(all.unseen, some.unseen);
+    for (id, unseen) in some.unseen.iter().enumerate() {
+        let [full, kept] = [&all, &some].map(|loaded| samples(loaded, id));
+        assert_eq!(full.held_out, kept.held_out);
+        if *unseen {
+            assert!(full.len() > 20 && kept.len() == 20 && some.rows[id] == Some(20));
+            let (Inputs::Real(full), Inputs::Real(kept)) = (&full.inputs, &kept.inputs) else {
+                panic!("other inputs")
+            };
+            assert!(kept.chunks(4).all(|row| full.chunks(4).any(|other| other == row)));
+        } else {
+            assert_eq!(full, kept);
+        }
+    }
+}
+
 #[test]
 fn a_replay_keeps_those_who_are_only_evaluated() {
     let job = job("source = \"synthetic-mixture\"\nclients = 6\ndimension = 2\nunseen = 0.34");
@@ -403,6 +425,7 @@ fn keys_without_a_meaning_are_refused() {
             "`keep_rows` has no meaning for a table with gaps",
         ),
         ("source = \"toy\"\nunseen = 1.0", sgd, "unseen"),
+        ("source = \"toy\"\nunseen_samples = 5", sgd, "clients that are only evaluated"),
         (
             "source = \"cifar10\"\npath = \"a\"\nsplit = { by = \"iid\", clients = 2 }",
             sgd,

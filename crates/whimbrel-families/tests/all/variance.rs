@@ -38,26 +38,28 @@ fn loops_and_minibatches_come_from_the_theorem_where_the_job_is_silent() {
     // omega = 0: sqrt(50/2) = 5 rounds of as many rows; a statistic of six numbers wants six, and
     // 50/12 = 4.2 rounds.
     has(
-        &plan(&silent).unwrap().notes().join("\n"),
+        &plan(&silent).unwrap().settings().join("\n"),
         "outer loops of 5 rounds, minibatches of 6 rows",
     );
     // omega = sqrt(6) - 1: 5 sqrt(6) = 12.2, and 13/6 = 2.2 rows.
     let compressed = job(&format!("kind = \"vr-fedem\"\nrounds = 10\n{DITHERING}"));
     has(
-        &plan(&compressed).unwrap().notes().join("\n"),
+        &plan(&compressed).unwrap().settings().join("\n"),
         "outer loops of 5 rounds, minibatches of 6 rows",
     );
     // The coarsest codec decides: 5 sqrt(50/2) = 25 rounds at most.
     let own = format!(
         "batch = 1\n{DITHERING}for = [{{ clients = [\"client-0\"], codec = {{ kind = \"sparse\", q = 0.2 }} }}]\n"
     );
-    let notes =
-        plan(&job(&format!("kind = \"vr-fedem\"\nrounds = 10\n{own}"))).unwrap().notes().join("\n");
+    let notes = plan(&job(&format!("kind = \"vr-fedem\"\nrounds = 10\n{own}")))
+        .unwrap()
+        .settings()
+        .join("\n");
     assert!(notes.contains("outer loops of 25 rounds, minibatches of 1 row"), "{notes}");
     let given =
         job(&format!("kind = \"vr-fedem\"\nrounds = 10\ninner = 20\nbatch = 7\n{DITHERING}"));
     has(
-        &plan(&given).unwrap().notes().join("\n"),
+        &plan(&given).unwrap().settings().join("\n"),
         "outer loops of 20 rounds, minibatches of 7 rows",
     );
     for job in [silent, compressed, given] {
@@ -94,7 +96,12 @@ fn planned_rounds_of_epochs_are_those_of_the_run() {
     let planned = job(&format!(
         "kind = \"vr-fedem\"\nepochs = 40\ninner = 10\nbatch = 4\nstep = 0.1\nparticipation = 0.5\n{DITHERING}"
     ));
-    let rounds = f64::from(plan(&planned).unwrap().rounds().unwrap());
+    let planned_rounds = plan(&planned).unwrap().rounds().unwrap();
+    let said = format!(
+        "epochs = 40 gives {planned_rounds} rounds: the first one passes over all rows 2 times"
+    );
+    assert!(plan(&planned).unwrap().notes().iter().any(|note| note.starts_with(&said)), "{said}");
+    let rounds = f64::from(planned_rounds);
     let ran = f64::from(run(&planned).rounds);
     // A client's cost of a loop has a standard deviation near a fifth of its mean, over 8 clients and
     // some 20 loops: 1.6 %; five of those, and one loop cut short.

@@ -12,6 +12,8 @@ pub(super) struct Pace {
     kernel: Kernel,
     gamma: f64,
     scratch: Scratch,
+    /// The remedy of a chain that diverges.
+    remedy: &'static str,
     /// Steps from one kept sample to the next.
     pub thin: u32,
 }
@@ -24,7 +26,8 @@ impl Pace {
         posterior: &mut Posterior<'_>,
         stream: &mut Stream,
     ) -> Result<()> {
-        self.kernel.step(chain, posterior, self.gamma, stream, &mut self.scratch)
+        let moved = self.kernel.step(chain, posterior, self.gamma, stream, &mut self.scratch);
+        moved.map_err(|error| error.hint(self.remedy))
     }
 }
 
@@ -81,7 +84,11 @@ impl Soul {
             }
             other => other,
         };
-        Ok(Pace { kernel, gamma, scratch, thin })
+        let remedy = match self.chains.gamma {
+            Rate::Auto => "kernel = \"mala\" rejects such moves; or set a smaller `gamma`",
+            _ => "gamma = \"auto\" finds a step for every client and round",
+        };
+        Ok(Pace { kernel, gamma, scratch, remedy, thin })
     }
 }
 

@@ -104,12 +104,17 @@ pub struct Em<M: MixtureModel> {
     pub private: Option<PrivateEm>,
 }
 
+/// The largest rounding error of a clipped sum, in units of a row's bound.
+const ROUNDING_SHARE: f64 = 1e-3;
+
 /// EM under differential privacy: the first statistic is the one that the model expects at `θ_0`, rows
 /// are clipped in the frame, and the result is the mean of the last states.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PrivateEm {
     /// The bound of a row's statistic in the frame; `None` if the unit is a client.
     pub row_bound: Option<f64>,
+    /// Whether clients add shares of the noise: they trust no coordinator with their exact sums.
+    pub distributed: bool,
     /// The steps `k` whose states are averaged; the last of them is the last of the run.
     pub averaged: Range<u32>,
 }
@@ -266,6 +271,9 @@ impl<M: MixtureModel> Oracle for Em<M> {
         let Iterate { moments, first_moments, s_hat, theta, coordinates } =
             self.iterate(received, own)?;
         let group = received.min_group;
+        if kind == ExchangeKind::Round {
+            self.check_rounding(&theta, self.model.rows(data), s_hat.as_deref())?;
+        }
         let Estimate { mut s_i, left_out, position, running } = match kind {
             ExchangeKind::Round => {
                 self.estimate(own, outer, (theta, coordinates), data, group, key)?
@@ -414,6 +422,28 @@ impl<M: MixtureModel> Em<M> {
         if k + 1 == averaged.end {
             global.s_hat = std::mem::take(&mut global.last_states);
         }
+    }
+
+    /// Refuses parameters at which rounding errors could move the coordinates that the noise hides.
+    fn check_rounding(
+        &self,
+        theta: &M::Parameters,
+        rows: usize,
+        s_hat: Option<&[f64]>,
+    ) -> Result<()> {
+        let Some(PrivateEm { row_bound: Some(bound), distributed: true, .. }) = self.private else {
+            return Ok(());
+        };
+        // Both sums of a pair of neighbours have such an error in each coordinate.
+        let root = (self.model.statistic_len() as f64).sqrt();
+        let error = 2.0 * root * self.model.clipped_rounding(theta, rows, bound, s_hat);
+        if error <= ROUNDING_SHARE * bound {
+            return Ok(());
+        }
+        Err(Error::peer(
+            "parameters so narrow that the rounding of a row's part could exceed what the noise hides",
+        )
+        .hint("take fewer components or columns of a scale of about one"))
     }
 
     fn has_loops(&self) -> bool {

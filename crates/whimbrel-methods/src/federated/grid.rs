@@ -82,8 +82,14 @@ impl<O: Oracle> Federated<O> {
     /// The disclosure of the lanes of a grid.
     pub(super) fn lanes(&self) -> Option<Disclosure> {
         self.uplink().grid()?;
-        let meaning = "each round: for every 1,024 of these numbers, the sum of their squares, and how many \
-                       of them had to be cut off";
+        let meaning = match &self.terms.privacy.release {
+            // The noise has a fixed scale.
+            Some(_) => "each round: two zeros for every 1,024 of these numbers",
+            None => {
+                "each round: for every 1,024 of these numbers, the sum of their squares, and how many of \
+                 them had to be cut off"
+            }
+        };
         Some(aggregate("up", meaning, 16 * self.uplink().dimension().div_ceil(BLOCK)))
     }
 

@@ -193,7 +193,8 @@ impl<O: Judge> Method for Federated<O> {
         };
         // Clients may diverge while the server does not.
         let local2 = server.spread.map_or(0.0, |spread| spread.local2);
-        Status::new(next, self.oracle.magnitude(&server.global, local2))
+        let magnitude = self.oracle.magnitude(&server.global, local2);
+        Status { withheld: server.withheld, ..Status::new(next, magnitude) }
     }
 
     fn open(&self, server: &Self::Server, _: &[ClientId]) -> Result<(Self::Broadcast, Fold)> {

@@ -14,6 +14,9 @@ use whimbrel_models::lowrank::{
 };
 
 /// The advice for a fit that has not converged.
+/// Intervals of a round; those of the result are calibrated by the size of the means as well.
+const COVERED: &str =
+    "Held-out cells inside 90 % intervals of the round, before their last calibration";
 const REMEDY: &str = "use more rounds, a larger lambda, larger batches or a finer codec";
 
 /// The fit that clients evaluate on their cells.
@@ -178,8 +181,7 @@ impl FedMiss {
         let objective = "Penalised loss of a client, which the method minimises";
         let per_objective =
             ("objective_per_cell", "Objective per cell", "objective per cell", "Per observed cell");
-        let coverage =
-            ("held_out_coverage", "Held-out coverage", "coverage", "Cells inside 90 % intervals");
+        let coverage = ("held_out_coverage", "Held-out coverage", "coverage", COVERED);
         let mut all = vec![
             measures::epoch(),
             Measure::objective(objective).clients(OverClients::Mean),

@@ -16,6 +16,7 @@ mod rows;
 
 use crate::fedem::{self, Budget, Enrolment, Estimator, FedEm};
 use crate::federated::{BindRows, aggregate};
+use crate::kmeans::distance2;
 use crate::no_evaluation::no_evaluation;
 use crate::spider::Smoothness;
 use bounds::Bounds;
@@ -463,9 +464,8 @@ fn secant2(a_old: &[f64], a: &[f64], b_old: &[f64], b: &[f64]) -> Option<f64> {
     if a_old.len() != a.len() || b_old.len() != b.len() {
         return None;
     }
-    let distance2 = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum();
-    let run: f64 = distance2(a_old, a);
-    let rise: f64 = distance2(b_old, b);
+    let run = distance2(a_old, a);
+    let rise = distance2(b_old, b);
     (run > SECANT_SHARE * vector::norm2_squared(a)).then(|| rise / run)
 }
 

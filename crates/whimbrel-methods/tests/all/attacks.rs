@@ -14,10 +14,12 @@ use whimbrel_core::{
     Shared, Table, Targets, Wire,
 };
 use whimbrel_engine::{ClientMachine, Consent, Participant, Purpose, Question, Stage, StepId};
-use whimbrel_methods::fedem::{self, FirstMemories, Form};
+use whimbrel_methods::clustering::Clustering;
+use whimbrel_methods::fedem::{self, FirstMemories, Form, PrivateEm};
 use whimbrel_methods::federated::{BindRows, Down, Enrolment, ExchangeKind, Terms, Up};
 use whimbrel_methods::mixture::MixtureStart;
 use whimbrel_methods::personal::{FedAvg, Length, Personal, Rates, Sampling, ServerStep, Solver};
+use whimbrel_methods::pooled::ExactSums;
 use whimbrel_methods::settings::{Budget, Privacy, Weights};
 use whimbrel_methods::sgd::{Gradient, Sgd};
 use whimbrel_models::convex::Problem;
@@ -116,6 +118,10 @@ struct Mixed {
 
 impl Mixed {
     fn new(components: usize, min_group: Option<u32>) -> Self {
+        Self::under(components, min_group, None)
+    }
+
+    fn under(components: usize, min_group: Option<u32>, private: Option<PrivateEm>) -> Self {
         let rows = normal(ROWS * COLUMNS, 7);
         let mut settings = GmmSettings::new(components, COLUMNS, Covariance::Full);
         settings.want_moments = true;
@@ -124,11 +130,12 @@ impl Mixed {
         assert_eq!((setup.form, setup.memories.clone()), (Form::Pair, FirstMemories::Oracle));
         let mut fit = setup.fit(model, MixtureStart::Moments);
         fit.terms.privacy.min_group = min_group;
+        fit.oracle.private = private;
         let columns = (0..COLUMNS).map(|j| j.to_string()).collect();
         let data = ClientData::Table(Table::new(columns, rows.clone()).unwrap());
         let spy = Spy::new(Arc::new(Erased(fit, BindRows)), data);
         let enrolment = Enrolment::<fedem::Summary>::from_bytes(&spy.summary).unwrap();
-        let mean = enrolment.summary.moments[..COLUMNS].to_vec();
+        let mean = enrolment.summary.moments.iter().copied().take(COLUMNS).collect();
         Self { spy, rows, components, mean }
     }
 
@@ -223,6 +230,147 @@ fn mixtures_with_narrow_components() {
     let read = [None, GROUP].map(bisected);
     println!("bisection with two components: {read:?} of {ROWS} rows in {ROUNDS} rounds");
     assert!(read.iter().all(|read| *read > 40), "{read:?}");
+}
+
+/// A narrow component at a guessed row would make rounding errors of the row's coordinates larger than
+/// the noise: a client that trusts no coordinator refuses it.
+#[test]
+fn components_too_narrow_for_the_noise() {
+    for (deviation, distributed, refused) in
+        [(1e-12, true, true), (1e-4, true, true), (1e-12, false, false), (0.1, true, false)]
+    {
+        let private = PrivateEm { row_bound: Some(6.7), distributed, averaged: 0..1 };
+        let mut mixed = Mixed::under(2, None, Some(private));
+        let guess = std::array::from_fn(|j| mixed.rows[j]);
+        let told = mixed.ask(&[(guess, [deviation; COLUMNS]), ([0.0; COLUMNS], [1.0; COLUMNS])]);
+        let said = told.err().unwrap_or_default();
+        assert_eq!(said.contains("parameters so narrow"), refused, "{deviation} {said}");
+    }
+}
+
+/// A client of the k-means on a grid: ten clusterings in each answer.
+struct Clustered {
+    spy: Spy,
+    rows: Vec<f64>,
+}
+
+const STARTS: usize = 10;
+
+impl Clustered {
+    fn new(clusters: usize, rows_min: usize) -> Self {
+        let rows = normal(ROWS * COLUMNS, 7);
+        let model = Gmm::new(GmmSettings::new(clusters, COLUMNS, Covariance::Full)).unwrap();
+        let method = Clustering { model, moments: Vec::new(), rows_min };
+        let method = ExactSums { method, masks: None }.erased(BindRows);
+        let columns = (0..COLUMNS).map(|j| j.to_string()).collect();
+        let data = ClientData::Table(Table::new(columns, rows.clone()).unwrap());
+        let mut clustered = Self { spy: Spy::new(method, data), rows };
+        clustered.ask(&[]).unwrap();
+        clustered
+    }
+
+    fn ask(&mut self, centres: &[f64]) -> Option<Vec<f64>> {
+        let answer = self.spy.ask(&centres.to_vec()).ok()?;
+        Some(Vec::from_bytes(&answer).unwrap())
+    }
+
+    /// Counts and sums of the rows by cluster.
+    fn clusters(&mut self, centres: &[f64]) -> Option<Vec<Cluster>> {
+        let answer = self.ask(centres)?;
+        let (counts, rest) = answer.split_at(centres.len() / COLUMNS);
+        let sums = rest[counts.len()..].chunks_exact(COLUMNS);
+        Some(counts.iter().zip(sums).map(|(n, sum)| (*n as i64, sum.to_vec())).collect())
+    }
+}
+
+/// The count and the sum of some rows.
+type Cluster = (i64, Vec<f64>);
+
+/// The one row in which two sums differ.
+fn single(a: &Cluster, b: &Cluster) -> Option<Vec<f64>> {
+    let sign = (a.0 - b.0) as f64;
+    let row = a.1.iter().zip(&b.1).map(|(a, b)| sign * (a - b)).collect();
+    (sign.abs() == 1.0).then_some(row)
+}
+
+/// Rows that a coordinator which follows the job reads off two sums of its answers.
+fn read_from_lloyd(clusters: usize, rows_min: usize) -> usize {
+    let mut client = Clustered::new(clusters, rows_min);
+    let (mut read, rows) = (vec![false; ROWS], client.rows.clone());
+    let mut centres = normal(STARTS * clusters * COLUMNS, 21);
+    let mut told: Vec<Cluster> = Vec::new();
+    for _ in 0..15 {
+        let of_round = client.clusters(&centres).unwrap();
+        for (centre, (n, sum)) in centres.chunks_exact_mut(COLUMNS).zip(&of_round) {
+            centre.iter_mut().zip(sum).filter(|_| *n > 0).for_each(|(c, x)| *c = x / *n as f64);
+        }
+        told.extend(of_round);
+    }
+    for (at, a) in told.iter().enumerate() {
+        let pairs = told[..at].iter().filter_map(|b| single(a, b));
+        pairs.for_each(|row| note(&mut read, &rows, &row, 1e-6));
+    }
+    count(&read)
+}
+
+/// Rows read by a coordinator that divides a column at 50 thresholds in each message, each by a pair
+/// of centres, and bisects between thresholds with more than one row. Needs no knowledge of the rows.
+fn bisected_clusters(rows_min: usize) -> usize {
+    let (clusters, pairs) = (10, 5);
+    let mut client = Clustered::new(clusters, rows_min);
+    let (mut read, rows) = (vec![false; ROWS], client.rows.clone());
+    let sum = |j| rows.iter().skip(j).step_by(COLUMNS).sum();
+    let mut below = vec![(-9.0, (0, vec![0.0; COLUMNS])), (9.0, (ROWS as i64, Vec::new()))];
+    below[1].1.1 = (0..COLUMNS).map(sum).collect();
+    let mut asked: Vec<f64> = (0..50).map(|i| -2.2 + 4.4 * f64::from(i) / 49.0).collect();
+    loop {
+        let mut centres = Vec::new();
+        let of = |start| asked.iter().copied().skip(start).step_by(STARTS).take(pairs);
+        for start in 0..STARTS {
+            let own: Vec<f64> = of(start).collect();
+            let gaps = own.windows(2).map(|pair| pair[1] - pair[0]);
+            let beside = 0.1 * gaps.fold(1.0, f64::min);
+            let near = own.iter().flat_map(|t| [t - beside, t + beside]);
+            for x in near.chain(std::iter::repeat(1e6)).take(clusters) {
+                centres.extend([x, 0.0, 0.0]);
+            }
+        }
+        let Some(told) = client.clusters(&centres) else { return count(&read) };
+        for (start, told) in told.chunks_exact(clusters).enumerate() {
+            let mut under = (0, vec![0.0; COLUMNS]);
+            for (threshold, sides) in of(start).zip(told.chunks_exact(2)) {
+                let add = |to: &mut Cluster, (n, sum): &Cluster| {
+                    to.0 += n;
+                    to.1.iter_mut().zip(sum).for_each(|(to, x)| *to += x);
+                };
+                add(&mut under, &sides[0]);
+                below.push((threshold, under.clone()));
+                add(&mut under, &sides[1]);
+            }
+        }
+        below.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut wide: Vec<(i64, f64)> = Vec::new();
+        for pair in below.windows(2) {
+            let ((low, a), (high, b)) = (&pair[0], &pair[1]);
+            single(b, a).into_iter().for_each(|row| note(&mut read, &rows, &row, 1e-6));
+            if b.0 - a.0 > 1 && high - low > 1e-9 {
+                wide.push((a.0 - b.0, (low + high) / 2.0));
+            }
+        }
+        wide.sort_by_key(|(rows, _)| *rows);
+        asked = wide.iter().take(50).map(|(_, threshold)| *threshold).collect();
+        asked.sort_by(f64::total_cmp);
+    }
+}
+
+#[test]
+fn clusterings_that_differ_in_a_row() {
+    let honest = [1, 5].map(|rows_min| [3, 5, 10].map(|k| read_from_lloyd(k, rows_min)));
+    println!("k-means on a grid with 3, 5, 10 clusters: {honest:?} of {ROWS} rows");
+    assert!(honest[0].iter().all(|read| *read > 20) && honest[1] == [0; 3], "{honest:?}");
+    let read = [1, 5].map(bisected_clusters);
+    println!("bisection by pairs of centres: {read:?} of {ROWS} rows in 25 messages");
+    assert!(read[0] > 150 && read[1] == 0, "{read:?}");
 }
 
 /// Rows read from gradients of a logistic regression at weights that misclassify one row. Two well

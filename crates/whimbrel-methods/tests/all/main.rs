@@ -23,6 +23,7 @@ mod heterogeneous;
 mod invariants;
 mod masked;
 mod masked_sums;
+mod microaggregation;
 mod mixed;
 mod newton;
 mod non_convex;

@@ -27,7 +27,7 @@ fn method(unit: Unit, source: Source) -> FedEm<Gmm> {
     let release = Release { unit, releases, rounds: 6, source, stage: 0, share: None };
     method.terms.privacy.release = Some(release);
     let row_bound = matches!(unit, Unit::Row { .. }).then_some(3.0);
-    method.oracle.private = Some(PrivateEm { row_bound, averaged: 4..6 });
+    method.oracle.private = Some(PrivateEm { row_bound, distributed: false, averaged: 4..6 });
     method
 }
 

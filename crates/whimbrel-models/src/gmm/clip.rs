@@ -6,8 +6,12 @@
 //! `sum_j (z_j^2 - 1)^2/2` for diagonal ones, zero for known and tied ones.
 
 use super::estep::{Scratch, log_scores};
+use super::frame::FisherFrame;
 use super::parameters::{Factors, GmmParameters};
 use crate::lane::{LANES, Lane};
+use std::f64::consts::PI;
+use whimbrel_core::linalg::packed_len;
+use whimbrel_core::{Frame, vector};
 
 /// Scores a block and multiplies the responsibilities of each row by `min(1, bound/norm)`; the
 /// statistic is linear in them. Returns the number of tiles.
@@ -43,6 +47,58 @@ pub(super) fn score_clipped(
         }
     }
     tiles
+}
+
+/// Additions behind an entry of the mean: within a chunk of rows, over chunks, and the products.
+const ROUNDINGS: f64 = 128.0;
+
+/// A bound of the rounding errors of `rows` times the clipped mean less `state`, in each coordinate.
+///
+/// A row is `y = mu + L z`, and clipping bounds `r w`, `r w |z|` and `r w |z|^2` by
+/// `t = 1 + sqrt(2 pi_k) bound`. With `v = |mu| + sigma` an entry of the mean is therefore at most
+/// `t`, `t v_i` or `t v_i v_j`; its roundings are relative to this, and the frame's to the sums of the
+/// absolute terms.
+pub(super) fn rounding(
+    theta: &GmmParameters,
+    rows: usize,
+    bound: f64,
+    state: Option<&[f64]>,
+) -> f64 {
+    let (components, d) = (theta.components(), theta.columns());
+    let second = match theta.factors {
+        Factors::Shared { .. } => 0,
+        Factors::Diagonal { .. } => d,
+        Factors::Full { .. } => packed_len(d),
+    };
+    // Entries by their place within a component.
+    let mut places: Vec<Vec<(usize, f64)>> = vec![Vec::new(); 1 + d + second];
+    for k in 0..components {
+        let (covariance, mean) = (theta.covariance(k), theta.mean(k));
+        let size = |j: usize| mean[j].abs() + covariance[j * d + j].sqrt();
+        let t = 1.0 + (2.0 * PI * theta.weights()[k]).sqrt() * bound;
+        let pairs = (0..d).flat_map(|i| (0..=i).map(move |j| (i, j)));
+        let pairs = pairs.filter(|(i, j)| second > d || i == j).take(second);
+        let sizes = [1.0].into_iter().chain((0..d).map(size));
+        let sizes = sizes.chain(pairs.map(|(i, j)| size(i) * size(j)));
+        for (place, size) in sizes.enumerate() {
+            let at = match place {
+                0 => k,
+                place if place <= d => components + k * d + place - 1,
+                place => components * (1 + d) + k * second + place - 1 - d,
+            };
+            places[place].push((at, t * size + state.map_or(0.0, |state| state[at].abs())));
+        }
+    }
+    let frame = FisherFrame::at(theta);
+    let mut sums = vec![0.0; components * (1 + d + second)];
+    for entries in places {
+        let mut image = vec![0.0; sums.len()];
+        entries.into_iter().for_each(|(at, size)| image[at] = size);
+        frame.forward(&mut image);
+        sums.iter_mut().zip(image).for_each(|(sum, x)| *sum += x.abs());
+    }
+    let roundings = (ROUNDINGS + 4.0 * d as f64) * f64::EPSILON / 2.0;
+    rows as f64 * roundings * vector::largest(sums)
 }
 
 /// `c_k`, from the squared Mahalanobis distance and, for diagonal covariances, `sum_j z_j^4`.

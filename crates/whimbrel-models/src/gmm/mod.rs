@@ -303,6 +303,16 @@ impl LatentModel for Gmm {
         self.mean_over(data, Rows::All, statistic, score).map(|_| ())
     }
 
+    fn clipped_rounding(
+        &self,
+        theta: &GmmParameters,
+        rows: usize,
+        bound: f64,
+        state: Option<&[f64]>,
+    ) -> f64 {
+        clip::rounding(theta, rows, bound, state)
+    }
+
     fn supports(
         &self,
         theta: &GmmParameters,

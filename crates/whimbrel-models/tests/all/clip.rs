@@ -49,6 +49,42 @@ fn the_closed_form_of_a_rows_norm_is_that_of_its_coordinates() {
     }
 }
 
+/// Rows and means far from the origin: the errors against the same rows moved to it stay below the
+/// bound, and narrow components have a large one.
+#[test]
+fn rounding_errors_of_clipped_sums_are_bounded() {
+    let offset = 1024.0;
+    for covariance in covariances(3) {
+        let model = model(2, 3, covariance);
+        let near = parameters(&model, 0.0);
+        // Means and rows are multiples of 2^-20, so that the moves are exact.
+        let whole = |x: f64| (x * 2f64.powi(20)).round() * 2f64.powi(-20);
+        let mut coordinates = model.to_vector(&near);
+        coordinates[2..8].iter_mut().for_each(|x| *x = whole(*x));
+        let near = model.from_vector(&coordinates).unwrap();
+        coordinates[2..8].iter_mut().for_each(|x| *x += offset);
+        let far = model.from_vector(&coordinates).unwrap();
+        let mut rows: Vec<f64> = rows(&model, &near, 900, 4);
+        rows.iter_mut().for_each(|x| *x = whole(*x));
+        let sum = |theta, rows: &[f64]| {
+            let data = model.data_from_rows(rows).unwrap();
+            let mut sum = vec![0.0; model.statistic_len()];
+            model.expect_clipped(theta, &data, 4.0, &mut sum).unwrap();
+            vector::scale(&mut sum, 900.0);
+            model.frame(theta).unwrap().forward(&mut sum);
+            sum
+        };
+        let there = sum(&near, &rows);
+        rows.iter_mut().for_each(|x| *x += offset);
+        let errors = sum(&far, &rows).into_iter().zip(there).map(|(a, b)| (a - b).abs());
+        let (error, bound) =
+            (errors.fold(0.0, f64::max), model.clipped_rounding(&far, 900, 4.0, None));
+        assert!(error > 0.0 && error < bound && bound < 1.0, "{error:e} {bound:e}");
+        let state = vec![1e6; model.statistic_len()];
+        assert!(model.clipped_rounding(&far, 900, 4.0, Some(&state)) > bound);
+    }
+}
+
 #[test]
 fn the_expected_statistic_is_a_fixed_point_of_the_m_step() {
     for covariance in covariances(4) {

@@ -20,7 +20,7 @@ use crate::proto::EnrolRequest;
 use crate::registry::check_name;
 use crate::tls::{Identity, random, restrict_to_owner};
 use link::{ConnectError, Connection, Target, connect, connect_relay};
-use session::{End, Greeting, farewell, session};
+use session::{End, Farewell, Greeting, farewell, session};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +42,8 @@ const ENROL: Duration = Duration::from_secs(60);
 /// restart of the coordinator, which otherwise waits for the configured time.
 const FAREWELL: Duration = Duration::from_secs(15);
 const FAREWELL_AGAIN: Duration = Duration::from_secs(1);
+/// Longest attempt to tell the coordinator that this client declined.
+const DECLINE: Duration = Duration::from_secs(5);
 const FAREWELL_PAUSE_LAST: Duration = Duration::from_secs(2);
 /// Period of checking the request to stop.
 const TICK: Duration = Duration::from_millis(100);
@@ -206,7 +208,7 @@ impl Client {
         let farewell = if store.is_done() { FAREWELL_AGAIN } else { FAREWELL };
         loop {
             if store.is_done() {
-                let said = self.farewell(enrolled, store.standing(), true);
+                let said = self.farewell(enrolled, store.standing(), Farewell::HasModel);
                 let _ = timeout(farewell, said).await;
                 return Ok(delivered(store));
             }
@@ -251,23 +253,29 @@ impl Client {
     pub async fn leave(&self, enrolled: &Enrolled) -> Result<bool> {
         let folder = &self.setup.folder;
         versioned::write(&folder.join(LEFT), b"")?;
-        let said = self.farewell(enrolled, standing(folder)?, false);
+        let said = self.farewell(enrolled, standing(folder)?, Farewell::Leaves);
         Ok(timeout(FAREWELL, said).await.is_ok())
     }
 
-    /// Reports that the model is stored, or the withdrawal, until the coordinator has recorded it.
+    /// Tells the coordinator that this client does not take part for now. False if it may not know.
+    pub async fn decline(&self, enrolled: &Enrolled) -> Result<bool> {
+        let said = self.farewell(enrolled, standing(&self.setup.folder)?, Farewell::Declines);
+        Ok(timeout(DECLINE, said).await.is_ok())
+    }
+
+    /// Reports the reason until the coordinator has recorded it.
     async fn farewell(
         &self,
         enrolled: &Enrolled,
         standing: (Option<StepId>, Option<StepId>),
-        has_model: bool,
+        reason: Farewell,
     ) -> Result<()> {
         let mut pause = Pause { last: FAREWELL_PAUSE_LAST, ..Pause::new(None) };
         let greeting = Greeting { run: enrolled.run.clone(), next_certificate: None };
         let what = "the coordinator does not know yet";
         loop {
             if let Ok(mut connection) = self.connect().await
-                && farewell(&mut connection, greeting.clone(), standing, has_model).await
+                && farewell(&mut connection, greeting.clone(), standing, reason).await
             {
                 return Ok(());
             }

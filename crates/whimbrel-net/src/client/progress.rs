@@ -9,7 +9,7 @@ const PACE: Duration = Duration::from_secs(5);
 
 /// Bytes and rounds of a session.
 pub(super) struct Progress {
-    /// Bytes of its answers.
+    /// Bytes of the client's answers, those of earlier sessions included.
     sent: u64,
     /// The stage, its rounds at the first answer, and the time of it.
     first: Option<(&'static str, u32, Instant)>,
@@ -18,8 +18,9 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
-        Self { sent: 0, first: None, said: Instant::now() }
+    /// The progress of a client that has sent this number of bytes before.
+    pub(super) fn new(sent: u64) -> Self {
+        Self { sent, first: None, said: Instant::now() }
     }
 
     /// Logs stage, rounds, remaining time and bytes every five seconds.

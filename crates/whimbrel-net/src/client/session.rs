@@ -3,12 +3,12 @@
 use super::link::{ConnectError, Connection, chain};
 use super::progress::Progress;
 use super::store::ClientStore;
-use crate::PROTOCOL;
 use crate::durable_run::is_full_disk;
 use crate::frames::{Assembly, Parcel, chunks, to_server};
 use crate::invitation::Fingerprint;
 use crate::limits::{FRAME_BYTES_MAX, message_bytes_max};
 use crate::proto::{self, Kind, client_frame, server_frame};
+use crate::{DECLINED, PROTOCOL};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -109,20 +109,29 @@ pub(super) async fn session(
     }
 }
 
-/// Tells the coordinator that this client has the model, or that it withdraws; false if it may not
-/// know.
+/// Tells the coordinator the reason for which this client ends; false if it may not know.
 pub(super) async fn farewell(
     connection: &mut Connection,
     greeting: Greeting,
     standing: Standing,
-    has_model: bool,
+    reason: Farewell,
 ) -> bool {
     match open(connection, greeting, standing).await {
-        Ok(mut opened) => say_goodbye(&opened.frames, &mut opened.incoming, has_model).await,
+        Ok(mut opened) => say_goodbye(&opened.frames, &mut opened.incoming, reason).await,
         // A coordinator that refuses this client does not wait for it.
         Err(ConnectError::Permanent(_)) => true,
         Err(ConnectError::Transient(_) | ConnectError::WrongCertificate(_)) => false,
     }
+}
+
+/// The reason for which a client ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Farewell {
+    HasModel,
+    /// It withdraws from the run.
+    Leaves,
+    /// It does not take part for now.
+    Declines,
 }
 
 /// Content of a hello beside the client's state.
@@ -173,15 +182,19 @@ async fn open(
     Ok(Opened { frames, incoming, welcome })
 }
 
-/// Announces that the model is stored, or that the client withdraws, and waits until the coordinator
-/// has recorded it; false if the connection ended before.
+/// Announces the reason, and waits until the coordinator has recorded it; false if the connection
+/// ended before.
 async fn say_goodbye(
     frames: &Frames,
     incoming: &mut Streaming<proto::ServerFrame>,
-    has_model: bool,
+    reason: Farewell,
 ) -> bool {
-    let reason = if has_model { "delivered" } else { "left" };
-    let bye = proto::Bye { reason: reason.into(), over: has_model };
+    let word = match reason {
+        Farewell::HasModel => "delivered",
+        Farewell::Leaves => "left",
+        Farewell::Declines => DECLINED,
+    };
+    let bye = proto::Bye { reason: word.into(), over: reason == Farewell::HasModel };
     let goodbye = async {
         frames.send(to_server(client_frame::Frame::Bye(bye))).await.ok()?;
         loop {
@@ -247,7 +260,7 @@ impl ActiveSession {
         stop: Arc<AtomicBool>,
     ) -> Self {
         let (assembly, queue, computing, sending) = (None, Vec::new(), None, None);
-        let progress = Progress::new();
+        let progress = Progress::new(store.as_ref().map_or(0, ClientStore::sent));
         Self {
             frames,
             heartbeat,
@@ -324,7 +337,7 @@ impl ActiveSession {
                 Ok(None)
             }
             Ok(None) => {
-                let known = say_goodbye(&self.frames, incoming, true).await;
+                let known = say_goodbye(&self.frames, incoming, Farewell::HasModel).await;
                 Ok(Some(End::Delivered { known }))
             }
             Err(error) => {

@@ -66,6 +66,11 @@ impl ClientStore {
         self.machine.progress()
     }
 
+    /// Bytes of all answers so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.machine.ledger().bytes()
+    }
+
     /// Applies the outcome of the staged step.
     pub fn learn(&mut self, verdict: Verdict) -> Result<()> {
         match verdict {

@@ -125,6 +125,7 @@ impl Network {
             if self.inbox.is_stopped() {
                 return Ok(Gathered::Interrupted);
             }
+            self.check_failed(request, &respondents)?;
             if let Some(event) = self.inbox.next() {
                 self.handle(event, request, &mut respondents, collector)?;
             }
@@ -181,14 +182,30 @@ impl Network {
         all_disconnected || begun.elapsed() >= deadline
     }
 
+    /// An error if all clients of an exchange failed: they end for good, and nobody would answer.
+    fn check_failed(&self, request: &Request, respondents: &Respondents) -> Result<()> {
+        let awaits = request.kind == Kind::Exchange && respondents.answered == 0;
+        let pending = respondents.pending.iter().filter(|name| !self.is_excused(name));
+        let mut reasons = pending.map(|name| self.failed.get_key_value(name));
+        match reasons.next().flatten() {
+            Some((name, reason)) if awaits && reasons.all(|reason| reason.is_some()) => {
+                let what = &request.what;
+                Err(Error::peer(format!("{what}: no client can continue; `{name}`: {reason}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reports disconnected clients that the round leaves out, each once until it is back.
     fn report_absent(&mut self, request: &Request, respondents: &Respondents) {
         if !matches!(request.kind, Kind::Exchange | Kind::Evaluate) {
             return;
         }
-        let pending = respondents.pending.iter();
-        let away: BTreeSet<String> =
-            pending.filter(|name| !self.connections.has(name)).cloned().collect();
+        // A client that has left is not missed.
+        let is_away = |name: &&String| {
+            !self.connections.has(name) && self.roster.standing(name) != Some(Standing::Revoked)
+        };
+        let away: BTreeSet<String> = respondents.pending.iter().filter(is_away).cloned().collect();
         if request.kind == Kind::Exchange {
             for name in &away {
                 self.shared.board.client(name, |client| client.missed += 1);
@@ -211,7 +228,13 @@ impl Network {
     /// Names the clients that the request waits for on the status board.
     fn report_pending(&self, request: &Request, respondents: &Respondents) {
         let describe = |name: &String| {
-            let note = if self.connections.has(name) { "" } else { " (not connected)" };
+            let note = if self.connections.has(name) {
+                ""
+            } else if self.is_undecided(name) {
+                " (asked for consent)"
+            } else {
+                " (not connected)"
+            };
             format!("`{name}`{note}")
         };
         let pending: Vec<String> = respondents.pending.iter().map(describe).collect();
@@ -267,6 +290,9 @@ impl Network {
             Event::Arrived { name, link, address, committed, staged, reply } => {
                 let verdict = self.verdict(request, respondents, &name, committed, staged);
                 let stays = verdict.is_ok();
+                if verdict == Err(Refusal::Fixed) {
+                    self.shared.board.warn(&format!("`{name}` cannot join: {}", Refusal::Fixed));
+                }
                 if verdict == Err(Refusal::Ahead) {
                     self.shared.board.warn(&format!(
                         "`{name}` holds acknowledgements that this folder lacks: the folder is an \
@@ -302,6 +328,7 @@ impl Network {
             Event::Failed { name, reason } => {
                 self.shared.audit.note("failed", &name, &reason);
                 self.shared.board.warn(&format!("`{name}` cannot continue: {reason}"));
+                self.failed.insert(name, reason);
             }
             Event::Finished { name } => {
                 if request.kind == Kind::Deliver {
@@ -309,24 +336,10 @@ impl Network {
                 }
                 self.finished(name);
             }
+            Event::Declined { name } => self.declined(&name),
             Event::Withdrew { name } => self.withdrew(&name),
         }
         Ok(())
-    }
-
-    /// Revokes a client at its own request.
-    fn withdrew(&mut self, name: &str) {
-        if let Err(error) = self.shared.registry.stand(name, Standing::Revoked) {
-            // The client repeats its withdrawal.
-            tracing::warn!(%error, "not recorded that `{name}` left");
-            return;
-        }
-        self.shared.audit.note("left", name, "");
-        self.shared.board.warn(&format!(
-            "`{name}` left: its uploads so far stay in the model, and its memory in the sums until \
-             memories are opened again; refit without it: whimbrel serve JOB --without {name}"
-        ));
-        self.refresh_registry();
     }
 
     fn arrived(
@@ -336,6 +349,7 @@ impl Network {
         address: String,
         respondents: &mut Respondents,
     ) {
+        self.failed.remove(&name);
         self.shared.audit.note("connected", &name, &address);
         self.shared.board.connected(&name, &address);
         // The client knows the outcome of its staged step: an earlier summary is void.
@@ -349,6 +363,7 @@ impl Network {
     fn finished(&mut self, name: String) {
         if self.roster.finished.insert(name.clone()) {
             self.shared.audit.note("finished", &name, "");
+            self.shared.board.client(&name, |c| c.finished = true);
             self.finishing.push(name);
         } else {
             self.close_finished(&name);
@@ -386,6 +401,10 @@ impl Network {
     ) -> std::result::Result<Verdict, Refusal> {
         if self.roster.standing(name) == Some(Standing::Revoked) {
             return Err(Refusal::Revoked);
+        }
+        // Ids are assigned when the first stage begins.
+        if self.masked && self.roster.len() > 0 && self.roster.id(name).is_none() {
+            return Err(Refusal::Fixed);
         }
         let accepted = self.last_accepted(name);
         let commits = matches!(request.kind, Kind::Enrol | Kind::Exchange);

@@ -15,6 +15,7 @@ pub use gather::Rules;
 pub use serve::{Coordinator, Setup, files_from_bytes, files_to_bytes};
 pub use whimbrel_engine::Quorum;
 
+use crate::DECLINED;
 use crate::durable_run::History;
 use crate::events::{Event, Link, Order, SharedState, UploadBounds};
 use crate::proto::Kind;
@@ -50,6 +51,10 @@ pub(crate) struct Network {
     connections: Connections,
     history: History,
     late: LateJoiners,
+    /// Clients that reported a failure and have not connected since, with their reasons.
+    failed: BTreeMap<String, String>,
+    /// Whether the stage has masks: nobody joins after the first one has begun.
+    masked: bool,
     /// Unsolicited uploads by name, less the allowance for slow clients.
     unsolicited: HashMap<String, u32>,
     /// Disconnected clients that were reported as left out.
@@ -161,6 +166,8 @@ impl Network {
             connections: Connections::default(),
             history,
             late: LateJoiners::default(),
+            failed: BTreeMap::new(),
+            masked: false,
             unsolicited: HashMap::new(),
             absent: BTreeSet::new(),
             list: None,
@@ -259,6 +266,7 @@ impl Network {
             self.shared.board.client(&entry.name, |c| {
                 c.standing = word.into();
                 c.id = entry.id;
+                c.enrolled = entry.certificate.is_some();
             });
             // The first standing that this process sees was recorded by an earlier one.
             if self.roster.standings.insert(entry.name.clone(), entry.standing).is_some() {
@@ -273,6 +281,21 @@ impl Network {
             }
         }
         self.list = Some(list);
+    }
+
+    /// Revokes a client at its own request.
+    fn withdrew(&mut self, name: &str) {
+        if let Err(error) = self.shared.registry.stand(name, Standing::Revoked) {
+            // The client repeats its withdrawal.
+            tracing::warn!(%error, "not recorded that `{name}` left");
+            return;
+        }
+        self.shared.audit.note("left", name, "");
+        self.shared.board.warn(&format!(
+            "`{name}` left: its uploads so far stay in the model, and its memory in the sums until \
+             memories are opened again; refit without it: whimbrel serve JOB --without {name}"
+        ));
+        self.refresh_registry();
     }
 
     /// Closes the connections of clients behind revoked relays.
@@ -294,6 +317,25 @@ impl Network {
                 link.order(Order::Close { reason: "its relay was revoked".into(), over: false });
             }
         }
+    }
+
+    /// Notes that a client does not take part for now; it is asked again when it joins again.
+    fn declined(&mut self, name: &str) {
+        self.shared.audit.note("declined", name, "");
+        self.shared.board.warn(&format!("`{name}` declined to take part; it may join again"));
+        let reason = DECLINED.into();
+        self.connections.order(name, Order::Close { reason, over: true });
+    }
+
+    /// Whether a client has enrolled and not yet taken part: its user reads the offer.
+    fn is_undecided(&self, name: &str) -> bool {
+        let answered = |id| self.history.accepted.contains_key(&id);
+        if self.roster.id(name).is_some_and(answered) {
+            return false;
+        }
+        let status = self.shared.board.watch();
+        let status = status.borrow();
+        status.clients.get(name).is_some_and(|c| c.enrolled && c.last_seen.is_none())
     }
 
     /// Whether rounds do not wait for this client: it is dead or revoked, and not connected.
@@ -338,7 +380,9 @@ impl Network {
 
 impl Carrier for Network {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
-        self.set_bounds(&**stage.method.server()?)?;
+        let method = stage.method.server()?;
+        self.set_bounds(&**method)?;
+        self.masked = method.declare().cohort_min > 0;
         Ok(Box::new(Rounds::open(self, stage, start)?))
     }
 }

@@ -89,7 +89,9 @@ impl<'a> Rounds<'a> {
             shown.push((self.network.roster.name(*id), rows, self.state.tallies[id.0 as usize]));
         }
         let traffic = self.state.traffic;
+        let withheld = Some(self.state.machine.withheld()).filter(|count| *count > 0);
         self.network.shared.board.change(|status| {
+            status.withheld = withheld;
             status.bytes_up = traffic.up;
             (status.bytes_down, status.bytes_eval) = (traffic.down, traffic.eval);
             for (name, rows, tally) in shown {
@@ -237,6 +239,9 @@ impl Runner for Rounds<'_> {
         let what = match round {
             Some(round) => format!("{}, round {round}", self.name),
             None if evaluates => self.evaluation(),
+            None if self.state.machine.continues() => {
+                format!("{}, after round {}", self.name, self.state.machine.round())
+            }
             None => format!("{}, opening", self.name),
         };
         let request = self.request(Kind::Exchange, what);

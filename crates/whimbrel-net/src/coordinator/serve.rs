@@ -112,6 +112,7 @@ impl Coordinator {
         let ended = run_with(chain, network, run, self.seed, &self.stop, &mut observer);
         match &ended {
             Ok(Outcome { ending: Ending::Failed(error), .. }) => {
+                let error = one_line(error);
                 self.board.state(RunState::Failed, format!("diverged: {error}"));
                 self.goodbye(&format!("{}{error}", crate::JOB_FAILED), true);
             }
@@ -123,11 +124,13 @@ impl Coordinator {
                 self.verdict = format!("{}: {}", ending.word(), ending.detail());
                 if !matches!(ending, Ending::Converged(_)) {
                     self.board.warn(&self.verdict);
+                    // Not logged a second time.
+                    self.board.change(|status| status.state.clone_from(&self.verdict));
                 }
                 self.board.state(RunState::Running, &*self.verdict);
             }
             Err(error) => {
-                self.board.state(RunState::Failed, format!("stopped: {error}"));
+                self.board.state(RunState::Failed, format!("stopped: {}", one_line(error)));
                 self.goodbye("the coordinator stopped", false);
             }
         }
@@ -216,6 +219,11 @@ impl Coordinator {
             tracing::debug!(%error, "status.json could not be written");
         }
     }
+}
+
+/// An error and its hint on one line.
+fn one_line(error: &Error) -> String {
+    error.to_string().replace('\n', "; ")
 }
 
 /// Encodes files as one message.

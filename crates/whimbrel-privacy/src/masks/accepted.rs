@@ -98,20 +98,23 @@ impl Accepted {
         clients.iter().find(|(_, known)| *known == identity).map(|(name, _)| &name[..])
     }
 
-    /// Refuses a roster without some of these clients.
-    pub fn check_kept(&self, roster: &Roster) -> Result<()> {
+    /// Refuses a roster without some of these clients, or with others.
+    pub fn check_same(&self, roster: &Roster) -> Result<()> {
         let Self::Clients(clients) = self else { return Ok(()) };
         let members = roster.members().iter();
-        let known: Vec<_> =
-            members.map(|(_, member)| ShortHash::of_identity(&member.identity)).collect();
-        match clients.iter().find(|(_, identity)| !known.contains(identity)) {
-            None => Ok(()),
-            Some((name, _)) => Err(Error::peer(format!(
-                "`{}` left the roster: the sums with and without a client reveal its upload",
-                printable(name)
-            ))
-            .hint("--partial-rounds takes part in such sums")),
-        }
+        let members: Vec<_> =
+            members.map(|(id, member)| (id, ShortHash::of_identity(&member.identity))).collect();
+        let is_member = |identity| members.iter().any(|(_, known)| known == identity);
+        let left = clients.iter().find(|(_, identity)| !is_member(identity));
+        let new = members.iter().find(|(_, identity)| self.name(*identity).is_none());
+        let change = match (left, new) {
+            (Some((name, _)), _) => format!("`{}` left", printable(name)),
+            (None, Some((id, _))) => format!("client {id} joined"),
+            (None, None) => return Ok(()),
+        };
+        let why = "the sums with and without a client reveal its upload";
+        Err(Error::peer(format!("{change} the roster after the first sum: {why}"))
+            .hint("--partial-rounds takes part in such sums"))
     }
 
     /// Refuses a roster that was not accepted.

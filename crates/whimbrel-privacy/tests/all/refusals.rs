@@ -3,7 +3,8 @@
 use crate::federation::{Federation, Lost, clients, id, refused, roster, rules, task, words};
 use whimbrel_core::{ClientId, Error, Wire};
 use whimbrel_privacy::masks::{
-    Adversary, Enrolment, MaskClient, MaskServer, MaskedUpload, Outcome, Roster, Shares, Vouch,
+    Accepted, Adversary, Enrolment, MaskClient, MaskServer, MaskedUpload, Outcome, Roster, Rules,
+    Shares, ShortHash, Vouch,
 };
 
 #[test]
@@ -143,4 +144,21 @@ fn rosters_are_checked() {
     assert!(Roster::from_bytes(&grown.to_bytes()).unwrap() == grown);
     let mut elsewhere = MaskClient::new([1; 32], [8; 32]);
     refused(elsewhere.agree(grown), "another run");
+}
+
+#[test]
+fn rosters_neither_lose_nor_gain_clients() {
+    let rules = Rules { run: [7; 32], min_cohort: 3, server: Adversary::Lying };
+    let of = |ids: std::ops::Range<u8>| {
+        let keys = |id: u8| MaskClient::new([id; 32], rules.run).enrol();
+        let members = ids.map(|id| (ClientId(u32::from(id)), keys(id))).collect();
+        Roster::new(rules.clone(), members).unwrap()
+    };
+    let line = |id: u8| format!("c{id} {}\n", ShortHash::of_secret(&[id; 32]));
+    let known = Accepted::parse(&(1..5).map(line).collect::<String>()).unwrap();
+    known.check_same(&of(1..5)).unwrap();
+    for (others, why) in [(1..4, "`c4` left"), (1..6, "client 5 joined"), (2..6, "`c1` left")] {
+        let said = known.check_same(&of(others)).unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+    }
 }

@@ -33,7 +33,7 @@
   };
   const duration = (seconds) => {
     if (seconds === null || seconds === undefined || !isFinite(seconds)) return "–";
-    if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
+    if (seconds < 1) return `${number(1000 * seconds, 2)} ms`;
     if (seconds < 59.5) return `${number(seconds, 2)} s`;
     // Rounded first, so that no part reaches 60.
     const s = seconds < 3600 ? Math.round(seconds) : 60 * Math.round(seconds / 60);
@@ -46,7 +46,7 @@
   const STATES = {
     waiting: "waiting for clients", running: "running", paused: "paused", done: "finished", failed: "failed",
   };
-  const MARKS = { connected: "●", away: "○", invited: "·", revoked: "×", dead: "×" };
+  const MARKS = { connected: "●", away: "○", finished: "✓", invited: "·", revoked: "×", dead: "×" };
 
   function tiles(s) {
     const round = s.rounds ? `${s.round} of ${s.rounds}` : String(s.round);
@@ -56,10 +56,11 @@
       ["this round", open ? `${open.answered} of ${open.cohort}` : "–"],
       ...s.measures.map((m) => [m.name, number(lastOf(s.series, m.key), m.digits), true]),
       ["rounds per second", s.rounds_per_second === null ? "–" : number(s.rounds_per_second, 3)],
-      ["last round", s.round_seconds === null ? "–" : `${number(s.round_seconds, 3)} s`],
+      ["last round", duration(s.round_seconds)],
       ["epsilon spent", s.epsilon_spent === null ? "–" : number(s.epsilon_spent, 3), true],
       ["sent up", bytes(s.bytes_up)],
       ["sent down", bytes(s.bytes_down)],
+      ["in evaluations", s.bytes_eval ? bytes(s.bytes_eval) : "–", true],
       ["log", bytes(s.log_bytes)],
       ["disk free", s.disk_free === null ? "–" : bytes(s.disk_free), true],
       ["running for", duration(s.seconds)],
@@ -162,7 +163,7 @@
         }
         body.append(row);
       }
-      const latency = client.latency_s === null ? "–" : `${number(client.latency_s, 2)} s`;
+      const latency = duration(client.latency_s);
       const texts = [
         client.name, client.state, latency, String(client.missed), client.last_seen_s === null ? "–" : `${duration(client.last_seen_s)} ago`,
         String(client.rounds), bytes(client.bytes_up), bytes(client.bytes_down), String(client.refused),
@@ -188,8 +189,9 @@
         if (row.children[10 + i].textContent !== text) row.children[10 + i].textContent = text;
       });
     });
-    const here = s.clients.filter((c) => c.state === "connected").length;
-    setText("clients-note", `${here} of ${s.clients.length} connected` + (s.clients_more ? `, ${s.clients_more} more not shown` : ""));
+    const count = (state) => s.clients.filter((c) => c.state === state).length;
+    const note = s.state === "done" ? `${count("finished")} of ${s.clients.length} have the model` : `${count("connected")} of ${s.clients.length} connected`;
+    setText("clients-note", note + (s.clients_more ? `, ${s.clients_more} more not shown` : ""));
   }
 
   const STRIP = 24; // More would push latency and missed rounds off the screen.
@@ -235,9 +237,11 @@
     const spent = s.epsilon_spent === null ? "" : `; epsilon spent so far: ${number(s.epsilon_spent, 3)}`;
     setText("privacy", s.privacy + spent);
     const banner = at("banner");
-    banner.hidden = !s.message;
+    const said = [s.message, s.report && `Report: ${s.report}`].filter(Boolean).join(". ");
+    banner.hidden = !said;
     banner.classList.toggle("error", s.state === "failed");
-    setText("banner", s.message);
+    banner.classList.toggle("done", s.state === "done");
+    setText("banner", said);
     setText("version", `whimbrel ${s.version}`);
     tiles(s);
     charts(s);
@@ -261,9 +265,12 @@
         const failed = latest.state === "failed";
         state.className = `state ${failed ? "failed" : "done"}`;
         setText("state", failed ? "failed" : "finished");
-        at("banner").hidden = false;
-        const said = latest.message ? `${latest.message}. ` : "";
-        setText("banner", `${said}The coordinator has ended; report.html in the run's folder has the results.`);
+        const banner = at("banner");
+        banner.hidden = false;
+        banner.classList.toggle("done", !failed);
+        const report = latest.report || "report.html in the run's folder";
+        const said = [latest.message, "The coordinator has ended", `Report: ${report}`];
+        setText("banner", said.filter(Boolean).join(". "));
         return;
       }
       state.className = "state lost";

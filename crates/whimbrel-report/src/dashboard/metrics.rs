@@ -135,7 +135,7 @@ mod tests {
                 ..Default::default()
             }],
             rounds_per_second: Some(2.5),
-            client_counts: [0, 0, 1, 0, 0],
+            client_counts: [0, 0, 1, 0, 0, 0],
             refused: vec![("a \"late\"\nupload".into(), 3)],
             ..Status::default()
         };

@@ -66,6 +66,8 @@ pub struct Status {
     pub state: RunState,
     /// A message for operators; empty if nothing is wrong.
     pub message: String,
+    /// Path of the report; empty until the run is over.
+    pub report: String,
     /// The current stage, from zero.
     pub stage: u32,
     pub stages: u32,
@@ -101,7 +103,7 @@ pub struct Status {
     /// The number of clients not listed.
     pub clients_more: u64,
     /// The number of clients in each state, in the order of [`ClientState::ALL`].
-    pub client_counts: [u64; 5],
+    pub client_counts: [u64; 6],
     /// Refused messages by reason.
     pub refused: Vec<(String, u64)>,
     /// The last lines of the log, oldest first.
@@ -183,6 +185,8 @@ pub enum ClientState {
     Connected,
     /// Enrolled but disconnected.
     Away,
+    /// Has the model.
+    Finished,
     /// Invitation or key revoked.
     Revoked,
     /// Declared dead; its last memory stays in the sums.
@@ -190,14 +194,15 @@ pub enum ClientState {
 }
 
 impl ClientState {
-    pub const ALL: [Self; 5] =
-        [Self::Invited, Self::Connected, Self::Away, Self::Revoked, Self::Dead];
+    pub const ALL: [Self; 6] =
+        [Self::Invited, Self::Connected, Self::Away, Self::Finished, Self::Revoked, Self::Dead];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Invited => "invited",
             Self::Connected => "connected",
             Self::Away => "away",
+            Self::Finished => "finished",
             Self::Revoked => "revoked",
             Self::Dead => "dead",
         }

@@ -1,18 +1,22 @@
 //! Forest plot: a line per label, with its value and interval.
 
-use super::series::words;
+use super::series::{widths, words};
 use crate::format::{escape, shorten};
 use crate::plot::{Axis, AxisSpec, Frame, Scale, open, px};
 use whimbrel_core::declare::Series;
 
-/// Width of the figure and height of a line, in pixels.
-const SIZE: [f64; 2] = [1160.0, 24.0];
-/// Most lines, and most letters of a label.
+/// Height of a line, in pixels.
+const LINE: f64 = 24.0;
+/// Most lines.
 const LINES: usize = 60;
-const LETTERS: usize = 40;
 
-/// The figure, as wide as the page; values beyond the first [`LINES`] are in the table only.
+/// The figure, as wide as the page or a narrow screen; values beyond the first [`LINES`] are in the
+/// table only.
 pub fn figure(series: &Series) -> String {
+    widths(series, [40, 18].map(|letters| move |width: f64| svg(series, width, letters)))
+}
+
+fn svg(series: &Series, width: f64, letters_max: usize) -> String {
     let shown = &series.points[..series.points.len().min(LINES)];
     let ends = |at: usize| shown.iter().filter_map(move |point| Some(point.interval?[at]));
     let values = shown.iter().map(|point| point.value).chain(ends(0)).chain(ends(1)).chain([0.0]);
@@ -20,19 +24,24 @@ pub fn figure(series: &Series) -> String {
     if shown.is_empty() || !values.iter().all(|value| value.abs() <= 1e300) {
         return String::new();
     }
-    let x = Axis::fit(&AxisSpec::new("", Scale::Linear), values.into_iter(), 8, 0.04);
-    let label = |text: &str| shorten(text, LETTERS);
+    let x = Axis::fit(
+        &AxisSpec::new("", Scale::Linear),
+        values.into_iter(),
+        (width / 145.0).max(4.0) as usize,
+        0.04,
+    );
+    let label = |text: &str| shorten(text, letters_max);
     let letters = shown.iter().map(|point| label(&point.label).chars().count()).max().unwrap_or(0);
     let left = 24.0 + 7.0 * letters as f64;
-    let height = SIZE[1] * shown.len() as f64;
-    let frame = Frame { left, top: 8.0, width: SIZE[0] - left - 16.0, height };
+    let height = LINE * shown.len() as f64;
+    let frame = Frame { left, top: 8.0, width: width - left - 16.0, height };
     let mut svg = format!("<g class=\"grid\">{}", frame.x_axis(&x, ""));
     let across = |value: f64| x.position(value).map(|at| px(frame.x(at)));
     if let Some(zero) = across(0.0) {
         svg += &format!("<path class=\"base\" d=\"M{zero} {}V{}\"/>", px(8.0), px(frame.bottom()));
     }
     for (line, point) in shown.iter().enumerate() {
-        let y = px(8.0 + SIZE[1] * (line as f64 + 0.5));
+        let y = px(8.0 + LINE * (line as f64 + 0.5));
         svg += &format!(
             "<text class=\"tick\" x=\"{}\" y=\"{y}\" dy=\".33em\" text-anchor=\"end\">{}</text>",
             px(left - 10.0),
@@ -50,13 +59,8 @@ pub fn figure(series: &Series) -> String {
         }
     }
     let about = shown.iter().map(words).collect::<Vec<_>>().join("; ");
-    let head = open("totals s0", "", [SIZE[0], height + 36.0], &series.title, &about);
-    format!(
-        "<figure class=\"wide\"><figcaption><h3>{}</h3><p>{}</p></figcaption>{head}{svg}</g></svg>\
-         </figure>\n",
-        escape(&series.title),
-        escape(&series.caption),
-    )
+    let head = open("totals s0", "", [width, height + 36.0], &series.title, &about);
+    head + &svg + "</g></svg>"
 }
 
 #[cfg(test)]
@@ -74,7 +78,7 @@ mod tests {
         };
         let points = vec![point("age", 2.0), point("arm[T.<drug>]", -3.0)];
         let html = figure(&Series { points, ..Series::default() });
-        assert_eq!((html.matches("<circle").count(), html.matches("whisker").count()), (2, 2));
+        assert_eq!((html.matches("<circle").count(), html.matches("whisker").count()), (4, 4));
         assert!(html.contains("arm[T.&lt;drug&gt;]") && !html.contains("LOESS"));
         let infinite = vec![point("age", f64::INFINITY)];
         assert_eq!(figure(&Series { points: infinite, ..Series::default() }), "");

@@ -15,9 +15,18 @@ use crate::sections::{part_name, points, section};
 use crate::view::RunView;
 use whimbrel_core::declare::{Exhibit, Lines, Rows, Section};
 
-/// The sections of all runs in order of first appearance, one part per job.
+/// The sections of all runs.
 pub(crate) fn sections(groups: &[Group]) -> String {
-    let parts: Vec<Vec<Section>> = groups.iter().map(|group| group.shown().parts()).collect();
+    drawn(groups, groups.iter().map(|group| group.shown().sections.clone()).collect())
+}
+
+/// The sections of all runs for the diagnostics.
+pub(crate) fn diagnostics(groups: &[Group]) -> String {
+    drawn(groups, groups.iter().map(|group| group.shown().diagnostic_parts()).collect())
+}
+
+/// Sections in order of first appearance, one part per job.
+fn drawn(groups: &[Group], parts: Vec<Vec<Section>>) -> String {
     let mut titles: Vec<&str> = Vec::new();
     for part in parts.iter().flatten() {
         if !titles.contains(&part.title.as_str()) {
@@ -109,6 +118,11 @@ pub(crate) fn histogram(
     figure(title, "", &chart.svg())
 }
 
+/// A cell with its column's name, which narrow screens show beside it.
+pub(crate) fn labelled(head: &str, text: &str) -> String {
+    format!("<td data-label=\"{}\"><span>{text}</span></td>", escape(head))
+}
+
 /// The head of a table.
 pub(crate) fn heads<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.map(|name| format!("<th scope=\"col\">{}</th>", escape(name))).collect()
@@ -182,9 +196,9 @@ fn table(rows: &Rows) -> String {
         let mark = if rows.swatches { swatch(place) } else { String::new() };
         let cell = |(column, text): (usize, &String)| {
             let text = escape(text).replace('\n', "<br>");
-            match column {
-                0 => format!("<th scope=\"row\">{mark}{text}</th>"),
-                _ => format!("<td>{text}</td>"),
+            match (column, rows.heads.get(column)) {
+                (0, _) => format!("<th scope=\"row\">{mark}{text}</th>"),
+                (_, head) => labelled(head.map_or("", String::as_str), &text),
             }
         };
         format!("<tr>{}</tr>\n", row.iter().enumerate().map(cell).collect::<String>())
@@ -192,7 +206,7 @@ fn table(rows: &Rows) -> String {
     let body: String = rows.rows.iter().enumerate().map(line).collect();
     let class = if rows.swatches { "components" } else { "contenders" };
     let table = format!(
-        "<div class=\"scroll\"><table class=\"{class}\"><thead><tr>{heads}</tr></thead><tbody>{body}\
+        "<div class=\"scroll\"><table class=\"stacked {class}\"><thead><tr>{heads}</tr></thead><tbody>{body}\
          </tbody></table></div>"
     );
     match (rows.collapsed, rows.title.as_str()) {
@@ -238,6 +252,7 @@ mod tests {
         };
         let html = table(&rows);
         assert!(html.starts_with("<details><summary>Candidates</summary>"));
-        assert!(html.contains("<th scope=\"row\">1</th><td>2.5</td>"));
+        let cell = "<th scope=\"row\">1</th><td data-label=\"deviance\"><span>2.5</span></td>";
+        assert!(html.contains(cell), "{html}");
     }
 }

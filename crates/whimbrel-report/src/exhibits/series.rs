@@ -6,18 +6,29 @@ use crate::plot::axis::{Label, Tick};
 use crate::plot::{Axis, AxisSpec, Frame, Scale, open, px};
 use whimbrel_core::declare::{Series, SeriesPoint};
 
-/// Width, height of the values, and height of the strip of counts, in pixels.
-const SIZE: [f64; 3] = [1160.0, 320.0, 130.0];
+/// Widths on a page and on a narrow screen, in pixels.
+const WIDTHS: [f64; 2] = [1160.0, 380.0];
+/// Height of the values and of the strip of counts, in pixels.
+const HEIGHTS: [f64; 2] = [320.0, 130.0];
+/// Pixels per label under the axis.
+const LABEL: f64 = 90.0;
 
-/// The most labels under the axis.
-const LABELS: usize = 12;
-
-/// The figure, as wide as the page; empty if a value cannot be drawn.
-pub fn figure(series: &Series) -> String {
-    let svg = svg(series);
-    if svg.is_empty() {
-        return svg;
+/// A figure drawn for both widths, of which the page shows one; empty if a value cannot be drawn.
+pub(super) fn widths(series: &Series, draw: [impl Fn(f64) -> String; 2]) -> String {
+    let [broad, narrow] = [0, 1].map(|at| draw[at](WIDTHS[at]));
+    if broad.is_empty() {
+        return broad;
     }
+    format!(
+        "<figure class=\"wide\"><figcaption><h3>{}</h3><p>{}</p></figcaption><div \
+         class=\"broad\">{broad}</div><div class=\"narrow\">{narrow}</div></figure>\n",
+        escape(&series.title),
+        escape(&series.caption),
+    )
+}
+
+/// The figure; empty if a value cannot be drawn.
+pub fn figure(series: &Series) -> String {
     let intervals = series.points.iter().any(|point| point.interval.is_some());
     let whiskers = if intervals { ", with 90 % intervals" } else { "" };
     let smooth = if series.points.len() >= NEIGHBOURS_MIN {
@@ -25,21 +36,18 @@ pub fn figure(series: &Series) -> String {
     } else {
         String::new()
     };
-    format!(
-        "<figure class=\"wide\"><figcaption><h3>{}</h3><p>{}{whiskers}{smooth}</p></figcaption>{svg}\
-         </figure>\n",
-        escape(&series.title),
-        escape(&series.caption),
-    )
+    let caption = format!("{}{whiskers}{smooth}", series.caption);
+    let draw = |width: f64| svg(series, width);
+    widths(&Series { caption, ..series.clone() }, [draw, draw])
 }
 
-fn svg(series: &Series) -> String {
+fn svg(series: &Series, width: f64) -> String {
     let columns = &series.points[..];
     let drawn = |point: &SeriesPoint| point.value.abs() <= 1e300;
     if columns.is_empty() || !columns.iter().all(drawn) {
         return String::new();
     }
-    let x = places(columns);
+    let x = places(columns, (width / LABEL) as usize);
     let estimated: Vec<f64> = columns.iter().map(|c| c.value).collect();
     let at: Vec<f64> = (0..columns.len()).map(|i| i as f64).collect();
     let smooth = loess(&at, &estimated, SPAN);
@@ -47,7 +55,7 @@ fn svg(series: &Series) -> String {
     let values = estimated.iter().copied().chain(ends).chain([0.0]);
     let y = Axis::fit(&AxisSpec::new("", Scale::Linear), values, 5, 0.04);
     let left = 16.0 + 6.6 * y.label_width().max(4.0);
-    let frame = Frame { left, top: 22.0, width: SIZE[0] - left - 16.0, height: SIZE[1] - 40.0 };
+    let frame = Frame { left, top: 22.0, width: width - left - 16.0, height: HEIGHTS[0] - 40.0 };
     let mut svg = frame.axes(&Axis { ticks: Vec::new(), ..x.clone() }, &y, "");
     let spot =
         |i: usize, value: f64| Some((frame.x(x.position(i as f64)?), frame.y(y.position(value)?)));
@@ -72,15 +80,15 @@ fn svg(series: &Series) -> String {
         let path: Vec<String> = points.map(|(x, y)| format!("{} {}", px(x), px(y))).collect();
         svg += &format!("<path class=\"line s1\" d=\"M{}\"/>", path.join("L"));
     }
-    svg += &counts(series, &x, left);
-    let size = [SIZE[0], SIZE[1] + SIZE[2]];
+    svg += &counts(series, &x, left, width);
+    let size = [width, HEIGHTS[0] + HEIGHTS[1]];
     let text = describe(columns, smooth.is_some());
     open("totals s0", "", size, &series.title, &text) + &svg + "</svg>"
 }
 
 /// One place per column; some are labelled.
-fn places(columns: &[SeriesPoint]) -> Axis {
-    let stride = columns.len().div_ceil(LABELS).max(1);
+fn places(columns: &[SeriesPoint], labels: usize) -> Axis {
+    let stride = columns.len().div_ceil(labels).max(1);
     let ticks = (0..columns.len()).step_by(stride).map(|i| Tick {
         value: i as f64,
         label: Label::Text(crate::format::shorten(&columns[i].label, 12)),
@@ -90,12 +98,12 @@ fn places(columns: &[SeriesPoint]) -> Axis {
 }
 
 /// The bars of counts below.
-fn counts(series: &Series, x: &Axis, left: f64) -> String {
+fn counts(series: &Series, x: &Axis, left: f64, width: f64) -> String {
     let columns = &series.points[..];
     let most = columns.iter().map(|c| c.count).max().unwrap_or(0);
     let y = Axis::between([0.0, most.max(1) as f64], 3);
-    let top = SIZE[1] + 18.0;
-    let frame = Frame { left, top, width: SIZE[0] - left - 16.0, height: SIZE[2] - 60.0 };
+    let top = HEIGHTS[0] + 18.0;
+    let frame = Frame { left, top, width: width - left - 16.0, height: HEIGHTS[1] - 60.0 };
     let mut svg = format!(
         "<text class=\"axis\" x=\"{}\" y=\"{}\">{}</text>",
         px(left),
@@ -103,7 +111,7 @@ fn counts(series: &Series, x: &Axis, left: f64) -> String {
         escape(&series.counted),
     );
     svg += &frame.axes(x, &y, "");
-    let width = (frame.width / columns.len() as f64 * 0.8).max(0.6);
+    let bar = (frame.width / columns.len() as f64 * 0.8).max(0.6);
     for (i, column) in columns.iter().enumerate().filter(|(_, c)| c.count > 0) {
         let (Some(at), Some(high)) = (x.position(i as f64), y.position(column.count as f64)) else {
             continue;
@@ -111,9 +119,9 @@ fn counts(series: &Series, x: &Axis, left: f64) -> String {
         svg += &format!(
             "<rect class=\"bar gone\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"><title>{}: {} \
              {}</title></rect>",
-            px(frame.x(at) - width / 2.0),
+            px(frame.x(at) - bar / 2.0),
             px(frame.y(high)),
-            px(width),
+            px(bar),
             px(frame.bottom() - frame.y(high)),
             escape(&column.label),
             count(column.count),
@@ -152,8 +160,8 @@ mod tests {
     fn every_label_has_a_point_and_its_count_a_bar() {
         let points = (0..30).map(|i| point(&format!("<{i}>"), f64::from(i), u64::from(i % 3 == 0)));
         let svg = figure(&series(points.collect()));
-        assert_eq!(svg.matches("<circle").count(), 30);
-        assert_eq!(svg.matches("class=\"bar gone\"").count(), 10);
+        assert_eq!(svg.matches("<circle").count(), 60);
+        assert_eq!(svg.matches("class=\"bar gone\"").count(), 20);
         assert!(svg.contains("&lt;3&gt;") && !svg.contains("<3>"));
         assert!(svg.contains("class=\"line s1\""));
     }

@@ -34,6 +34,13 @@ pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
     text + &job.to_toml()
 }
 
+/// Parts of messages, cells and rows that clients withheld, if there are any.
+fn withheld(outcome: &Outcome, plan: &Plan) -> impl Iterator<Item = (&'static str, u64)> {
+    let (parts, rare) = (outcome.withheld, plan.withheld());
+    let all = [("withheld", parts), ("withheld_cells", rare.cells), ("withheld_rows", rare.rows)];
+    all.into_iter().filter(|(_, count)| *count > 0)
+}
+
 /// The content of `summary.json`, without the family's keys.
 pub fn summary(
     job: &Job,
@@ -64,12 +71,9 @@ pub fn summary(
         put("epsilon_spent", number(epsilon));
         put("delta", number(delta));
     }
-    let withheld = plan.withheld();
-    for (key, count) in [("withheld_cells", withheld.cells), ("withheld_rows", withheld.rows)] {
-        if count > 0 {
-            put(key, count.into());
-        }
-    }
+    withheld(outcome, plan).for_each(|(key, count)| {
+        put(key, count.into());
+    });
     if let Some(f_star) = plan.f_star() {
         put("f_star", number(f_star));
     }
@@ -88,6 +92,9 @@ pub fn summary(
         .map(|(name, _)| name)
         .collect();
     if !unseen.is_empty() {
+        let rows = data.rows.iter().zip(&data.facts.unseen).filter(|(_, unseen)| **unseen);
+        let rows: Option<u64> = rows.map(|(rows, _)| *rows).sum();
+        put("rows_unseen", rows.map_or(Value::Null, Into::into));
         put("unseen", json!(unseen));
     }
     put("ending", outcome.ending.word().into());
@@ -103,12 +110,10 @@ pub fn summary(
     let mut notes = plan.notes();
     notes.extend(plan.warnings());
     if outcome.last.is_none() && outcome.ending.is_over() {
-        notes.push(
-            "clients were not asked for evaluations: there is no objective, and held-out rows were not used"
-                .into(),
-        );
+        notes.push("clients were not asked for evaluations: there is no objective".into());
     }
     put("notes", notes.into());
+    put("settings", plan.settings().into());
     put("version", env!("CARGO_PKG_VERSION").into());
     put("isa", isa::level().name().into());
     put("data_hash", data.hash.clone().into());

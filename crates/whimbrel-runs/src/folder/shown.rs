@@ -3,9 +3,11 @@
 use super::RunDir;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::mem::take;
 use whimbrel_core::declare::Section;
 use whimbrel_core::{Error, Result};
 use whimbrel_families::Job;
+use whimbrel_families::family::Results;
 
 /// The file's name.
 pub(super) const EXHIBITS: &str = "exhibits.json";
@@ -25,11 +27,17 @@ pub struct Shown {
     pub pooled: bool,
     /// The family's exhibits.
     pub sections: Vec<Section>,
+    /// Its sections under the diagnostics.
+    #[serde(default)]
+    pub diagnostics: Vec<Section>,
+    /// The family's main figures: a name and a value each.
+    #[serde(default)]
+    pub tiles: Vec<(String, String)>,
 }
 
 impl Shown {
-    /// The identity of a job's run and its family's exhibits.
-    pub fn of(job: &Job, sections: Vec<Section>) -> Self {
+    /// The identity of a job's run, and its family's exhibits, which are taken from its results.
+    pub fn of(job: &Job, results: &mut Results) -> Self {
         Self {
             version: VERSION,
             name: job.name.clone(),
@@ -37,7 +45,9 @@ impl Shown {
             model: job.fit.describe(),
             seed: job.seed,
             pooled: job.method.kind.pooled,
-            sections,
+            sections: take(&mut results.sections),
+            diagnostics: take(&mut results.diagnostics),
+            tiles: take(&mut results.tiles),
         }
     }
 
@@ -57,7 +67,7 @@ impl RunDir {
         }
         let job = fs::read_to_string(self.path().join("job.toml")).unwrap_or_default();
         match Job::parse(&job, "job.toml") {
-            Ok(job) => Shown::of(&job, Vec::new()),
+            Ok(job) => Shown::of(&job, &mut Results::default()),
             Err(_) => {
                 let name = self.path().file_name().unwrap_or_default().to_string_lossy();
                 Shown { name: name.into_owned(), ..Shown::default() }

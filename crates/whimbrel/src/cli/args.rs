@@ -228,7 +228,7 @@ pub struct Run {
     /// Replay the losses and joins of a journal instead of those of [simulation]
     #[arg(long, value_name = "JOURNAL")]
     pub replay: Option<PathBuf>,
-    /// Add norms of the optimiser and tail means to the table
+    /// Add norms of the optimiser, tail means and the settings in use
     #[arg(long)]
     pub diagnostics: bool,
     /// Print the summary as one JSON object to standard output
@@ -411,7 +411,7 @@ pub struct Compare {
     /// Title of the report [default: the folder of the jobs]
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
-    /// Add norms of the optimiser and tail means to the table
+    /// Add norms of the optimiser, tail means and the settings in use
     #[arg(long)]
     pub diagnostics: bool,
     /// Print the summaries as one JSON object, keyed by job name, to standard output

@@ -27,13 +27,18 @@ pub struct Screen<'a> {
     pub plan: &'a Plan,
     pub limits: &'a Consent,
     pub has_roster: bool,
+    /// Whether this client takes part in sums over some of the clients.
+    pub partial: bool,
+    /// The coordinator's address.
+    pub address: &'a str,
 }
 
 impl Screen<'_> {
     /// Prints the screen for the client of this name.
     pub fn show(&self, name: &str) -> Result<()> {
         let job = self.offer.job()?;
-        note(&format!("`{}` asks you to take part as `{name}`", printable(&job.name)));
+        let (asks, address) = (printable(&job.name), printable(self.address));
+        note(&format!("`{asks}` at {address} asks you to take part as `{name}`"));
         note("");
         note("What is computed, and for whom");
         for (key, value) in self.purpose(&job) {
@@ -60,9 +65,8 @@ impl Screen<'_> {
         let kinds = registry().models(job.model);
         let doc = kinds.first().map_or(job.model, |(_, kind)| kind.word.doc);
         let described = job.fit.describe();
-        let details =
-            described.strip_prefix(job.model).map_or("", |rest| rest.trim_start_matches(", "));
-        let details = if details.is_empty() { String::new() } else { format!(" ({details})") };
+        let details = described.split_once(", ").map(|(_, details)| format!(" ({details})"));
+        let details = details.unwrap_or_default();
         let target = schema.target.as_ref().map(|target| &target.column);
         let mut names: Vec<&String> =
             schema.columns.iter().filter(|name| Some(*name) != target).collect();
@@ -139,18 +143,20 @@ impl Screen<'_> {
         } else {
             "the coordinator hands out the clients' true keys (only --roster checks this)"
         };
-        vec![
-            format!(
-                "Messages marked \"in a sum\" are hidden by random numbers that cancel in the sum: the \
-                 coordinator can read only the sum over at least {least} clients. This holds as long as {keys}, \
-                 and fewer than a third of the clients work together with it."
-            ),
-            format!(
+        let over = if self.partial { "at least" } else { "all clients of the first sum, at least" };
+        let mut all = vec![format!(
+            "Messages marked \"in a sum\" are hidden by random numbers that cancel in the sum: the \
+             coordinator can read only the sum over {over} {least} clients. This holds as long as {keys}, \
+             and fewer than a third of the clients work together with it."
+        )];
+        if self.partial {
+            all.push(format!(
                 "From sums of several rounds over different clients, the parts of single clients can be \
-                 computed: {}, as can one that joins late.",
+                 computed: {}.",
                 roster::RETURNS
-            ),
-        ]
+            ));
+        }
+        all
     }
 }
 

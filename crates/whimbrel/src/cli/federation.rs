@@ -150,6 +150,11 @@ fn table(status: &Value) -> String {
     {
         text.push_str(&format!("epsilon spent: {spent:.3} at delta {delta:.2e}\n"));
     }
+    if let Some(count) = status["withheld"].as_u64() {
+        text.push_str(&format!(
+            "{count} parts of messages withheld: too few rows determine them\n"
+        ));
+    }
     if let Some(roster) = status["roster"].as_str() {
         text.push_str(&format!("roster of {roster}\n{NO_FIGURES}\n"));
     }
@@ -164,6 +169,8 @@ fn table(status: &Value) -> String {
             (_, Some("revoked")) => "revoked",
             (Some(true), _) => "connected",
             (_, Some("dead")) => "dead",
+            _ if client["finished"].as_bool() == Some(true) => "finished",
+            _ if client["last_seen"].is_null() => "invited",
             _ => "away",
         };
         let count = |key: &str| client[key].as_u64().unwrap_or(0);

@@ -64,9 +64,8 @@ pub fn join_command(args: &Join) -> Result<u8> {
         (Some(cert), Some(key)) => Some(Identity::bring(cert, key)?),
         _ => None,
     };
-    let relays = invitation.relays.clone();
     let client = Client::new(Setup {
-        invitation,
+        invitation: invitation.clone(),
         name: args.name.clone(),
         folder: folder.clone(),
         identity,
@@ -79,40 +78,13 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let runtime = runtime()?;
     let Some(enrolled) = runtime.block_on(client.enrol())? else { return Ok(INTERRUPTED) };
     let offer = Offer::from_json(&enrolled.offer)?;
+    let agreed = agree(args, &invitation, &rows, &folder, (&enrolled.name, &offer));
+    if !matches!(agreed, Ok(Some(_))) && !runtime.block_on(client.decline(&enrolled))? {
+        warning("the coordinator was not reached, and does not know that this client declined");
+    }
+    let Some(agreed) = agreed? else { return Ok(DECLINED) };
     let job = offer.job()?;
-    check_min_group(&job, args.min_group)?;
-    let minimum = minimum(args.min_rows, args.min_group, &job);
-    let (data, withheld) = offer.read_withheld(rows.clone(), &enrolled.name)?;
-    let withheld = job.privacy.groups().and_then(|group| withheld.sentence(group));
-    let data = minimum.apply(data)?;
-    minimum.check_columns(&data, &offer.schema().levels)?;
-    if minimum.group > 1 {
-        job.fit.check_client(&data)?;
-    }
-    let trust =
-        roster::trust_of_client(args.roster.as_deref(), &folder, &job, args.partial_rounds)?;
-    let observations = observations(&data);
-    let plan = offer.plan_of_client(trust, observations)?;
-    check_groups(&plan, &minimum)?;
-    roster::check_partial(&job, plan.clients(), args.partial_rounds)?;
-    if let ClientData::Table(table) = &data
-        && let Some(advice) = plan.few_rows(table.rows() as u64)
-    {
-        warning(&advice);
-    }
-    let limits = limits(&plan, args.max_rounds)?;
-    let mut agreed = agreed_words(&offer, &limits, &minimum, observations);
-    relays.iter().for_each(|relay| agreed.push_str(&format!("\n{relay}")));
-    let has_roster = roster::accepted(&folder)?.is_some();
-    let name = printable(&enrolled.name);
-    let show = || {
-        withheld.iter().for_each(|sentence| note(sentence));
-        relays_sentence(&relays).iter().for_each(|sentence| note(sentence));
-        Screen { offer: &offer, plan: &plan, limits: &limits, has_roster }.show(&name)
-    };
-    if !consents(args, &folder.join(CONSENT), &agreed, show)? {
-        return Ok(DECLINED);
-    }
+    let Agreed { plan, data, limits, withheld } = agreed;
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
     let participant = Participant { chain: Box::new(plan), data, seed, consent: limits };
     let mut store = ClientStore::open(participant, message_bytes, &folder)?;
@@ -124,8 +96,61 @@ pub fn join_command(args: &Join) -> Result<u8> {
         privacy::keep_loss(&offer.plan()?, &read_ledger(&folder)?, &folder)?;
         store.renew()?;
     }
+    note("taking part: waiting for the coordinator, which begins once enough clients have joined");
     let ending = runtime.block_on(client.take_part(&enrolled, store))?;
     concluded(ending, &folder, &offer, &job)
+}
+
+/// The plan, the rows and the limits that the user agreed to.
+struct Agreed {
+    plan: Plan,
+    data: ClientData,
+    limits: Consent,
+    /// The sentence on withheld cells and rows.
+    withheld: Option<String>,
+}
+
+/// Checks the offer against rows and options, and asks for consent; `None` if the user declines.
+fn agree(
+    args: &Join,
+    invitation: &Invitation,
+    rows: &Input,
+    folder: &Path,
+    (name, offer): (&str, &Offer),
+) -> Result<Option<Agreed>> {
+    let job = offer.job()?;
+    check_min_group(&job, args.min_group)?;
+    let minimum = minimum(args.min_rows, args.min_group, &job);
+    let (data, withheld) = offer.read_withheld(rows.clone(), name)?;
+    let withheld = job.privacy.groups().and_then(|group| withheld.sentence(group));
+    let data = minimum.apply(data)?;
+    minimum.check_columns(&data, &offer.schema().levels)?;
+    if minimum.group > 1 {
+        job.fit.check_client(&data)?;
+    }
+    let trust = roster::trust_of_client(args.roster.as_deref(), folder, &job, args.partial_rounds)?;
+    let observations = observations(&data);
+    let plan = offer.plan_of_client(trust, observations)?;
+    check_groups(&plan, &minimum)?;
+    roster::check_partial(&job, plan.clients(), args.partial_rounds)?;
+    if let ClientData::Table(table) = &data
+        && let Some(advice) = plan.few_rows(table.rows() as u64)
+    {
+        warning(&advice);
+    }
+    let limits = limits(&plan, args.max_rounds)?;
+    let mut agreed = agreed_words(offer, &limits, &minimum, observations);
+    invitation.relays.iter().for_each(|relay| agreed.push_str(&format!("\n{relay}")));
+    let (has_roster, partial) = (roster::accepted(folder)?.is_some(), args.partial_rounds);
+    let show = || {
+        withheld.iter().for_each(|sentence| note(sentence));
+        relays_sentence(&invitation.relays).iter().for_each(|sentence| note(sentence));
+        let address = &invitation.address;
+        let (plan, limits) = (&plan, &limits);
+        Screen { offer, plan, limits, has_roster, partial, address }.show(&printable(name))
+    };
+    let consents = consents(args, &folder.join(CONSENT), &agreed, show)?;
+    Ok(consents.then_some(Agreed { plan, data, limits, withheld }))
 }
 
 /// Writes the delivered model, or reports why there is none.
@@ -168,8 +193,7 @@ fn consents(
     }
     if !args.yes && !ask()? {
         note(
-            "no rows, and nothing computed from them, were sent; the coordinator knows that this \
-             client enrolled, and joining again asks again",
+            "declined: no rows, and nothing computed from them, were sent; joining again asks again",
         );
         return Ok(false);
     }
@@ -254,7 +278,10 @@ pub fn read_invitation(given: &str) -> Result<String> {
         return Ok(line);
     }
     let Some(file) = given.strip_prefix('@') else { return Ok(given.to_owned()) };
-    let text = std::fs::read_to_string(file).map_err(|e| Error::storage(file, e))?;
+    let text = std::fs::read_to_string(file).map_err(|e| {
+        let hint = "`@FILE` names the file that holds the invitation";
+        Error::config(format!("{file}: {e}")).hint(hint)
+    })?;
     match text.lines().filter(|line| !line.trim().is_empty()).collect::<Vec<_>>()[..] {
         // A line of `serve --invitations` begins with the client's name.
         [line] => Ok(line.split_once('\t').map_or(line, |(_, invitation)| invitation).to_owned()),
@@ -365,7 +392,11 @@ fn print_ledger(folder: &Path) -> Result<u8> {
         let answered = ledger.stages.iter().find(|answered| answered.stage as usize == index);
         let is_over = ledger.stages.first().is_some_and(|first| first.stage as usize > index);
         if is_over {
-            text.push_str(&format!("{}: over before the consent was renewed\n", agreement.stage));
+            let since = match ledger.renewals {
+                0 => "this client joined",
+                _ => "the consent was renewed",
+            };
+            text.push_str(&format!("{}: over before {since}\n", agreement.stage));
             continue;
         }
         text.push_str(&format!("{}\n", agreement.stage));

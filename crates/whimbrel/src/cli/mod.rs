@@ -33,6 +33,7 @@ use clap::{CommandFactory, Parser};
 use paper::study::Scale;
 use std::process::ExitCode;
 use whimbrel_core::{Error, isa};
+use whimbrel_families::Job;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::Family;
 use whimbrel_families::registry;
@@ -55,16 +56,33 @@ pub fn main(families: &[&'static Family]) -> ExitCode {
 /// Names of other programs for `run`.
 const FITTING: [&str; 4] = ["train", "fit", "start", "simulate"];
 
-/// Suggests `run` for a command that other programs call differently, and after `help`, for which
-/// clap suggests nothing, the command with the nearest name.
+/// Suggests `run` for a command that other programs call differently and for a job without command,
+/// the job's key for an option of that name, and after `help`, for which clap suggests nothing, the
+/// command with the nearest name.
 fn suggest_command(mut error: clap::Error) -> clap::Error {
     use clap::error::{ContextKind, ContextValue};
+    let tip = |text: String| ContextValue::StyledStrs(vec![text.into()]);
+    if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
+        && let name = option.trim_start_matches('-').replace('-', "_")
+        && let Some(place) = Job::place_of(&name)
+    {
+        let text = format!("`{name}` is a key of the job file, {place}");
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, tip(text));
+        return error;
+    }
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;
     };
+    if word.ends_with(".toml") {
+        let text = format!("to run a job: whimbrel run {word}");
+        error.insert(ContextKind::Suggested, tip(text));
+        return error;
+    }
     let has_one = error.get(ContextKind::SuggestedSubcommand).is_some();
     let command = Args::command();
-    let suggested = if FITTING.contains(&word.as_str()) {
+    let fits = FITTING.contains(&word.as_str()) || (!has_one && nearest(word, FITTING).is_some());
+    let suggested = if fits {
         Some("run")
     } else if has_one {
         None

@@ -5,6 +5,7 @@ use super::output::Output;
 use crate::run::execute::shell_word;
 use crate::run::{Wishes, draft};
 use std::path::Path;
+use whimbrel_core::Error;
 use whimbrel_families::failure::Result;
 
 /// Writes a commented job file.
@@ -14,6 +15,11 @@ pub fn new_command(
     force: bool,
     wishes: Wishes<'_>,
 ) -> Result<u8> {
+    if let Some(file) = data.filter(|file| !file.exists()) {
+        let error = Error::config(format!("there is no file {}", file.display()))
+            .hint("give the path of your data; without one, the job is for generated data");
+        return Err(error.into());
+    }
     let output = Output::check(out.unwrap_or(Path::new("-")), force, data)?;
     let job = out.filter(|_| !output.is_standard());
     let draft = draft(data, job, wishes)?;

@@ -83,11 +83,13 @@ impl Observer for Spending<'_> {
 /// The content of the clients' messages and their protection, for the dashboard.
 pub fn line(job: &Job, plan: &Plan) -> Result<String> {
     let stages = plan.disclosures()?;
-    let last = stages.last().and_then(|stage| {
-        let up = stage.disclosures.iter().rfind(|d| d.message == "up");
-        up.or(stage.disclosures.first())
-    });
-    let leaves = last.map_or_else(|| "nothing".to_owned(), |d| d.meaning.clone());
+    let last = stages.last().map_or(&[][..], |stage| &stage.disclosures);
+    let up = last.iter().filter(|d| d.message == "up");
+    let mut meanings: Vec<&str> = up.map(|d| &*d.meaning).collect();
+    if meanings.is_empty() {
+        meanings.extend(last.first().map(|d| &*d.meaning));
+    }
+    let leaves = if meanings.is_empty() { "nothing".into() } else { meanings.join("; ") };
     let masks = job
         .privacy
         .least_masked(plan.clients())
@@ -96,7 +98,10 @@ pub fn line(job: &Job, plan: &Plan) -> Result<String> {
         let guarantee = private.guarantee;
         format!("differential privacy with epsilon {}", guarantee.epsilon)
     });
-    let groups = job.privacy.groups().map(|group| format!("min_group {group}"));
+    let groups = job
+        .privacy
+        .groups()
+        .map(|group| format!("each number rests on at least {group} rows of a client"));
     let modes: Vec<String> = [masks, noise, groups].into_iter().flatten().collect();
     let mode = match &modes[..] {
         [] => "plain: the coordinator sees each client's messages".to_owned(),
@@ -109,15 +114,20 @@ pub fn line(job: &Job, plan: &Plan) -> Result<String> {
 pub fn sentence(job: &Job, plan: &Plan) -> Option<String> {
     let guarantee = plan.private()?.guarantee;
     let (what, factor) = (unit(job), guarantee.epsilon.exp());
+    let used = match job.privacy.unit {
+        PrivacyUnit::Row => "a row was",
+        PrivacyUnit::Client => "your rows were",
+    };
+    let times = format::count((1.0 / guarantee.delta) as u64);
     let noise = if job.privacy.masks {
         "Each client adds its share of the noise before its messages are hidden in a sum."
     } else {
         "The coordinator adds the noise and is trusted for it: it sees your messages without noise."
     };
     Some(format!(
-        "Random noise hides {what} of yours from readers of the model: epsilon {} means that leaving it out \
-         changes the probability of any result by a factor of at most {factor:.2} (and by {:.1e} beside it). \
-         {noise}",
+        "Random noise hides {what} of yours from readers of the model: whoever guesses from it whether {used} \
+         used says a correct \"yes\" at most {factor:.2} times as often as a false one (epsilon {}), and once in \
+         {times} guesses beside that (delta {:.1e}). {noise}",
         guarantee.epsilon, guarantee.delta
     ))
 }

@@ -97,6 +97,9 @@ pub fn tables(views: &[RunView], diagnostics: bool) -> Result<()> {
         data(&section_tables(view))?;
     }
     let detail = if diagnostics { Detail::Diagnostics } else { Detail::Results };
+    for view in views.iter().filter(|_| diagnostics) {
+        view.settings.iter().for_each(|line| note(&format!("{}: {line}", view.name)));
+    }
     data(&closing_table(views, detail))?;
     if let Some(reached) = bits_to_reach(views, &LEVELS) {
         data(&format!("\n{}", reached.text()))?;

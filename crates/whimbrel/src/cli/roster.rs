@@ -30,7 +30,7 @@ pub fn identity_command(folder: &Path) -> Result<u8> {
 }
 
 /// The identity of a client, and the check of rosters that its user asked for. Without `partial` the client
-/// answers only for sums over its whole roster, which never loses a client.
+/// answers only for sums over its whole roster, which never changes.
 pub fn trust_of_client(
     given: Option<&str>,
     folder: &Path,
@@ -104,7 +104,7 @@ fn partial(job: &Job, clients: usize) -> Option<String> {
 /// The view of a client on rosters.
 struct ClientWatch {
     accepted: Option<Accepted>,
-    /// Whether rosters may lose clients.
+    /// Whether rosters may change.
     partial: bool,
     folder: PathBuf,
     /// The fingerprint of the roster in the folder.
@@ -125,7 +125,7 @@ impl Watch for ClientWatch {
         if !self.partial
             && let Ok(text) = std::fs::read_to_string(&file)
         {
-            Accepted::parse(&text)?.check_kept(roster)?;
+            Accepted::parse(&text)?.check_same(roster)?;
         }
         let line = format!("roster of {} clients: {fingerprint}", roster.members().len());
         let mut text = format!("# {line}\n");

@@ -10,7 +10,7 @@ use super::registration::{
     brought, check_bound, check_invitations, create_registry, identity, reopen_registry,
 };
 use super::roster::trust_of_coordinator;
-use crate::run::execute::{defect, read_job, shell_word};
+use crate::run::execute::{absolute, defect, read_job, shell_word};
 use crate::run::{page, view};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal};
@@ -23,7 +23,7 @@ use whimbrel_core::Error;
 use whimbrel_engine::Ending;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::RunData;
-use whimbrel_families::job::{Clients, Federation, Privacy};
+use whimbrel_families::job::{Clients, Federation};
 use whimbrel_families::offer::with_data_paths_of;
 use whimbrel_families::plan::{Facts, NO_FIGURES, Plan};
 use whimbrel_families::{Job, Offer};
@@ -169,14 +169,12 @@ fn read_federation(args: &Serve) -> Result<(Job, Federation)> {
     }
     leave_out(federation, &args.without)?;
     let federation = federation.clone();
-    // Noise protects single rows, and what is withheld would depend on them.
-    let private = job.privacy.epsilon.is_some();
-    if job.privacy.min_group.is_none() && !private && job.fit.keeps_groups(&job).is_ok() {
-        let before = args.out.as_ref().filter(|_| args.resume).and_then(|run| job_before(run));
-        // A run resumes with the rule that it began with.
-        job.privacy.min_group =
-            before.map_or(Some(Privacy::SERVED_GROUP), |before| before.privacy.min_group);
-    }
+    // A run resumes with the rule that it began with.
+    let before = args.out.as_ref().filter(|_| args.resume).and_then(|run| job_before(run));
+    job.privacy.min_group = match before {
+        Some(before) if job.privacy.min_group.is_none() => before.privacy.min_group,
+        _ => job.served_group(),
+    };
     Ok((job, federation))
 }
 
@@ -345,6 +343,7 @@ fn dashboard(
         model: job.fit.describe(),
         privacy: privacy::line(job, plan)?,
         version: env!("CARGO_PKG_VERSION").into(),
+        report: absolute(run).join("report.html").display().to_string(),
     };
     let folder = (!args.open_dashboard).then_some(run);
     let page = Dashboard::new(coordinator.board().clone(), about, folder)?;

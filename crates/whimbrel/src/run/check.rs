@@ -79,7 +79,7 @@ impl Checked {
         // No cache of minima: a check writes nothing.
         let plan = Plan::with_cache(job, &loaded, None)?;
         plan.warnings().iter().for_each(|w| to.warning(w));
-        plan.notes().iter().for_each(|n| to.note(n));
+        plan.notes().iter().chain(&plan.settings()).for_each(|n| to.note(n));
         let (clients, text) = (loaded.clients.len(), resolved(job, &loaded.files));
         let (rows, memory) = (loaded.total_rows(), memory_bytes(&loaded, &plan));
         let seeds = job.seeds.map_or(1, |_| job.each_seed().len());
@@ -92,7 +92,9 @@ impl Checked {
     fn served(job: &Job, to: &dyn Listener) -> Result<Self> {
         let facts = Facts::on_network(job)?;
         let plan = Plan::on_network(job, &facts)?;
-        let offered = Box::new(Offer::of(job, &facts)?.plan()?);
+        let mut served = job.clone();
+        served.privacy.min_group = job.served_group();
+        let offered = Box::new(Offer::of(&served, &facts)?.plan()?);
         plan.warnings().iter().for_each(|w| to.warning(w));
         let found = Findings::Served { offered, columns: facts.columns.clone() };
         Ok(Self::new(job, &plan, resolved(job, &[]), facts.clients, found))

@@ -236,7 +236,8 @@ impl Ready {
             // A single run takes the rows over.
             let clients = std::mem::take(&mut self.loaded.clients);
             dir.keep_noise(&mut self.plan)?;
-            return self.execute_one(&self.job, &self.plan, clients.into(), dir, resume, to);
+            let of = (&self.job, &self.plan, &self.data);
+            return self.execute_one(of, clients.into(), dir, resume, to);
         }
         let (mut summaries, mut views, mut rounds) = (Vec::new(), Vec::new(), 0);
         let (mut last, mut degenerate) = (Ending::Converged(String::new()), Vec::new());
@@ -247,9 +248,12 @@ impl Ready {
                 Some(ending) if resume => finished_before(&seed, &ending, to)?,
                 _ => {
                     seed.record_job(&resolved(&job, &self.hashes), resume)?;
-                    let plan = Plan::new(&job, &self.loaded)?;
-                    let clients = (&self.loaded.clients).into();
-                    self.execute_one(&job, &plan, clients, &seed, resume, to)?
+                    let own = if job.data.fresh { Some(load(&job)?) } else { None };
+                    let loaded = own.as_ref().unwrap_or(&self.loaded);
+                    let plan = Plan::new(&job, loaded)?;
+                    let data = RunData::of(loaded);
+                    let of = (&job, &plan, &data);
+                    self.execute_one(of, (&loaded.clients).into(), &seed, resume, to)?
                 }
             };
             views.extend(done.views);
@@ -271,7 +275,9 @@ impl Ready {
         }
         let measures = dir.seeds().first().map_or_else(Vec::new, RunDir::measures);
         let mut summary = aggregate(&summaries, &measures, self.job.fit.spread_over_seeds());
+        // Objectives on different data are not comparable.
         if self.job.fit.delivers_best_seed()
+            && !self.job.data.fresh
             && let Some(seed) = best_seed(&summaries)
         {
             summary.insert(DELIVERED.into(), seed.into());
@@ -295,8 +301,7 @@ impl Ready {
 
     fn execute_one(
         &self,
-        job: &Job,
-        plan: &Plan,
+        (job, plan, data): (&Job, &Plan, &RunData),
         clients: Cow<'_, [(String, ClientData)]>,
         dir: &RunDir,
         resume: bool,
@@ -319,7 +324,7 @@ impl Ready {
         drop(watching);
         let outcome = outcome?;
         job.fit.findings(&outcome.delivered).iter().for_each(|found| to.note(found));
-        let finished = dir.finish(job, &self.data, &outcome, plan)?;
+        let finished = dir.finish(job, data, &outcome, plan)?;
         finished.warnings.iter().for_each(|text| to.warning(&format!("{name}: {text}")));
         finished.notes.iter().for_each(|words| to.note(words));
         let summary = finished.summary;

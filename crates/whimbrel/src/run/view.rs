@@ -29,8 +29,12 @@ pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
     if let Some((epsilon, delta)) = number("epsilon_spent").zip(number("delta")) {
         notes.push(format!("privacy loss: epsilon {epsilon:.3} at delta {delta:.2e}"));
     }
-    let said = summary.get("notes").and_then(Value::as_array);
-    notes.extend(said.into_iter().flatten().filter_map(|n| n.as_str().map(String::from)));
+    let said = |key: &str| -> Vec<String> {
+        let all = summary.get(key).and_then(Value::as_array).into_iter().flatten();
+        all.filter_map(|n| n.as_str().map(String::from)).collect()
+    };
+    notes.extend(said("notes"));
+    let settings = said("settings");
     let mut rows = metrics(&path.join("metrics.jsonl"))?;
     let measures = dir.measures();
     if measures.is_empty() && !rows.is_empty() {
@@ -56,6 +60,9 @@ pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
         rows,
         clients: table.map(|p| clients(&p)).transpose()?.unwrap_or_default(),
         sections: shown.sections,
+        diagnostics: shown.diagnostics,
+        tiles: shown.tiles,
+        settings,
         command: format!("whimbrel run {}", shell_word(&path.join("job.toml"))),
         ending,
         ending_detail,

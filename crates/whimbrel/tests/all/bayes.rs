@@ -31,10 +31,12 @@ fn posteriors_beat_one_model_and_their_intervals_cover() {
         "Chain of client-",
         "Posteriors of the clients, coordinate 1",
         "Coverage of the intervals",
-        "Each client has a posterior of 2 numbers under a shared prior; 90 % intervals cover ",
+        "Each client has a posterior of 2 numbers under a shared prior; 90\u{a0}% intervals cover ",
     ] {
         assert!(report.contains(figure), "{figure}");
     }
+    // A method without a criterion that has done its rounds is not warned of.
+    assert!(!report.contains("<strong>Stopped.</strong>"));
     // The rounds are the job's, of which a wide start took a quarter.
     assert_eq!(number(&soul, "rounds"), 200.0);
     let detail = soul["ending_detail"].as_str().unwrap();
@@ -46,6 +48,20 @@ fn posteriors_beat_one_model_and_their_intervals_cover() {
         shown.iter().find(|point| point[0] == 0.9).unwrap()[1],
         number(&soul, "coverage_90")
     );
+}
+
+/// A remedy is not what the job already has.
+#[test]
+fn a_chain_that_diverges_is_not_advised_to_take_the_step_it_has() {
+    let advice = |gamma: &str| {
+        let soul = format!("kind = \"fedsoul\"\npersonal = \"all\"\ngamma = {gamma}");
+        let job = job(&soul).replace("clients = 40", "clients = 10").replace("noise = 0.1\n", "");
+        let ran = Sandbox::with_job(&job).run(&["check", "job.toml"]);
+        assert!(ran.code == 1 && ran.stderr.contains("the chain explodes"), "{}", ran.stderr);
+        ran.stderr.lines().rev().find(|line| line.contains("hint: ")).unwrap().to_owned()
+    };
+    assert!(advice("\"auto\"").contains("kernel = \"mala\""));
+    assert!(advice("0.5").contains("gamma = \"auto\" finds a step"));
 }
 
 /// The errors and coverages of five seeds of `jobs/bayes/soul.toml` with another line of `[data]`.

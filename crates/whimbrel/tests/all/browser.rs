@@ -130,7 +130,7 @@ impl Browser {
 
     /// The value of a script.
     fn value(&mut self, script: &str) -> Value {
-        let params = json!({ "expression": script, "returnByValue": true });
+        let params = json!({ "expression": script, "returnByValue": true, "awaitPromise": true });
         self.ask("Runtime.evaluate", params)["result"]["value"].clone()
     }
 
@@ -139,12 +139,53 @@ impl Browser {
         self.value(&script).as_str().unwrap_or_default().to_owned()
     }
 
-    /// Fails if the page scrolls sideways, reports an error, or asks for anything outside `home`.
+    /// Presses a key.
+    fn press(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            "ArrowRight" => (39, ""),
+            other => panic!("{other}"),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let text = if kind == "keyDown" { text } else { "" };
+            self.ask(
+                "Input.dispatchKeyEvent",
+                json!({ "type": kind, "key": key, "code": key, "text": text,
+                        "windowsVirtualKeyCode": code }),
+            );
+        }
+    }
+
+    /// Presses Tab until an element has the focus.
+    fn tab_to(&mut self, selector: &str) {
+        for _ in 0..60 {
+            self.press("Tab");
+            if self.value(&format!("document.activeElement.matches('{selector}')")) == true {
+                return;
+            }
+        }
+        panic!("the Tab key does not reach {selector}");
+    }
+
+    /// The directive that forbids a picture from another server.
+    fn forbidden(&mut self) -> Value {
+        self.value(
+            "new Promise((done) => {
+               addEventListener('securitypolicyviolation', (e) => done(e.effectiveDirective));
+               new Image().src = 'http://192.0.2.1/picture.png';
+             })",
+        )
+    }
+
+    /// Fails if the page or a visible part of it scrolls sideways, reports an error, or asks for anything outside `home`.
     #[track_caller]
     fn check(&mut self, home: &str, width: u32) {
         let root = "document.documentElement";
         let beyond = self.value(&format!("{root}.scrollWidth - {root}.clientWidth"));
         assert_eq!(beyond, 0, "the page scrolls sideways at {width}");
+        let cut = self.value(CUT);
+        assert_eq!(cut, json!([]), "parts are cut off at {width}");
         for event in &self.events {
             let params = &event["params"];
             match event["method"].as_str().unwrap_or_default() {
@@ -168,6 +209,12 @@ impl Drop for Browser {
 }
 
 const WIDTHS: [u32; 2] = [400, 1400];
+
+/// Visible elements whose content is wider than they are.
+const CUT: &str = "[...document.body.querySelectorAll('*')]
+    .filter((e) => e.checkVisibility() && e.clientWidth > 1 && e.scrollWidth > e.clientWidth + 1)
+    .filter((e) => getComputedStyle(e).overflowX !== 'visible' && !e.closest('svg'))
+    .map((e) => `${e.tagName}.${e.className} ${e.scrollWidth} in ${e.clientWidth}`)";
 
 fn url(file: &Path) -> String {
     format!("file://{}", file.canonicalize().expect("a page").display())
@@ -198,7 +245,12 @@ fn reports_answer_first_and_fit_the_screen() {
     sandbox.ok(&["compare", "wards.toml", "em.toml", "--out", "both"]);
     let one = sandbox.path("both/wards/report.html");
     tour(&mut browser, &one);
-    assert!(browser.text(".answer").starts_with("792 rows of 12 clients"));
+    let begins = "792 rows of 12 clients; Gaussian mixture, 3 components";
+    assert!(browser.text(".answer").starts_with(begins));
+    // The first tile is the family's figure; constants are among the diagnostics.
+    assert_eq!(browser.text(".tiles dt"), "Log-likelihood");
+    assert!(!browser.text("main").contains("omega_up"));
+    assert!(browser.value("document.body.textContent").as_str().unwrap().contains("omega_up"));
     // Curves are folded, and follow the controls when unfolded.
     let folded = "!document.querySelector('details.diagnostics').open";
     assert_eq!(browser.value(folded), true);
@@ -211,11 +263,22 @@ fn reports_answer_first_and_fit_the_screen() {
     browser.value("for (const id of ['x-up', 'y-linear']) document.getElementById(id).click()");
     assert_eq!(browser.value(&shown(".x-up.y-linear")), true);
     assert_eq!(browser.value(&shown(".x-round.y-log:not(.y-linear)")), false);
-    // The keyboard reaches the controls.
-    browser.value("document.getElementById('x-up').focus()");
-    assert_eq!(browser.value("document.activeElement.id"), "x-up");
+    // The policy is in force.
+    assert_eq!(browser.forbidden(), "img-src");
+    // The keyboard opens the diagnostics, reaches the controls, and changes them.
+    browser.visit(&url(&one), 1400, "light");
+    browser.tab_to("details.diagnostics > summary");
+    browser.press("Enter");
+    assert_eq!(browser.value(folded), false);
+    browser.tab_to("#x-round");
+    browser.press("ArrowRight");
+    assert_eq!(browser.value("document.getElementById('x-epoch').checked"), true);
+    assert_eq!(browser.value(&shown(".x-round.y-log")), false);
     tour(&mut browser, &sandbox.path("both/report.html"));
     assert!(browser.text("main").contains("Settings that differ"));
+    assert!(
+        browser.text(".answer").starts_with("2 jobs on 792 rows of 12 clients. Objective: 9.16")
+    );
 }
 
 #[test]
@@ -254,26 +317,18 @@ fn the_dashboard_keeps_its_last_word() {
     let Some(mut browser) = Browser::start() else { return };
     let sandbox = Sandbox::new();
     sandbox.ok(&["data", "make", "hospitals", "--out", "."]);
-    let serve = ["serve", "job.toml", "--out", "run", "--invitations", "invitations"];
-    let places = ["--listen", "127.0.0.1:0", "--dashboard", "127.0.0.1:0", "--open-dashboard"];
-    let mut coordinator = sandbox.spawn(&[&serve[..], &places].concat());
-    let mut lines =
-        BufReader::new(coordinator.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let link = lines.find_map(|line| Some(line.split_once("dashboard: ")?.1.to_owned())).unwrap();
-    std::thread::spawn(move || lines.for_each(drop));
+    let (mut coordinator, link) = serve(&sandbox);
     for width in WIDTHS {
         browser.visit(&link, width, "dark");
         wait(&mut browser, "#job", "hospitals");
         browser.check(&link, width);
     }
-    let invitations = sandbox.read("invitations");
-    let mut clients = Vec::new();
-    for line in invitations.lines() {
-        let (name, invitation) = line.split_once('\t').unwrap();
-        let data = format!("{name}.csv");
-        clients.push(sandbox.spawn(&["join", invitation, "--data", &data, "--yes"]));
-    }
+    let mut clients = ["north", "south", "west"].map(|name| join(&sandbox, name));
     wait(&mut browser, "#state", "finished");
+    let run = sandbox.path("run").canonicalize().unwrap();
+    let report = run.join("report.html").display().to_string();
+    assert!(browser.text("#banner").contains(&report), "{}", browser.text("#banner"));
+    assert_eq!(browser.text("#clients-note"), "3 of 3 have the model");
     browser.screenshot("dashboard", 900);
     coordinator.wait().unwrap();
     clients.iter_mut().for_each(|client| drop(client.wait()));
@@ -286,6 +341,81 @@ fn the_dashboard_keeps_its_last_word() {
     assert_eq!(browser.text("#state"), "finished");
     browser.visit(&url(&sandbox.path("run/report.html")), 1000, "light");
     browser.screenshot("report", 1000);
+}
+
+/// Serves the job of a folder, and returns the dashboard's link.
+fn serve(sandbox: &Sandbox) -> (Child, String) {
+    let serve = ["serve", "job.toml", "--out", "run", "--invitations", "invitations"];
+    let places = ["--listen", "127.0.0.1:0", "--dashboard", "127.0.0.1:0", "--open-dashboard"];
+    let mut coordinator = sandbox.spawn(&[&serve[..], &places].concat());
+    let mut lines =
+        BufReader::new(coordinator.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let link = lines.find_map(|line| Some(line.split_once("dashboard: ")?.1.to_owned())).unwrap();
+    std::thread::spawn(move || lines.for_each(drop));
+    (coordinator, link)
+}
+
+/// Starts the client of this name.
+fn join(sandbox: &Sandbox, name: &str) -> Child {
+    let invitations = sandbox.read("invitations");
+    let line = invitations.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let data = format!("{name}.csv");
+    sandbox.spawn(&["join", line.trim(), "--data", &data, "--yes"])
+}
+
+#[test]
+fn the_dashboard_shows_departures_returns_and_failures() {
+    let Some(mut browser) = Browser::start() else { return };
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["data", "make", "hospitals", "--out", "."]);
+    let job = sandbox.read("job.toml");
+    sandbox.write("job.toml", &job.replace("rounds = 300", "rounds = 1000000"));
+    let (mut coordinator, link) = serve(&sandbox);
+    let mut clients = ["north", "south", "west"].map(|name| join(&sandbox, name));
+    browser.visit(&link, 1400, "light");
+    assert_eq!(browser.forbidden(), "img-src");
+    browser.visit(&link, 400, "light");
+    wait(&mut browser, "#clients-note", "3 of 3 connected");
+    wait_for(&mut browser, "#privacy", "rests on at least 5 rows of a client");
+    clients[0].kill().unwrap();
+    clients[0].wait().unwrap();
+    wait_for(&mut browser, "td[data-state=away]", "away");
+    wait_for(&mut browser, "#log", "`north` is disconnected");
+    clients[0] = join(&sandbox, "north");
+    wait_for(&mut browser, "#log", "`north` returned from");
+    wait(&mut browser, "#clients-note", "3 of 3 connected");
+    browser.check(&link, 400);
+    clients.iter_mut().chain([&mut coordinator]).for_each(|process| {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    });
+
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["data", "make", "hospitals", "--out", "."]);
+    sandbox.write("job.toml", &job.replace("step = 0.2", "step = 1e9"));
+    let (mut coordinator, link) = serve(&sandbox);
+    browser.visit(&link, 400, "dark");
+    wait(&mut browser, "#clients-note", "0 of 3 connected");
+    let clients = ["north", "south", "west"].map(|name| join(&sandbox, name));
+    wait(&mut browser, "#state", "failed");
+    browser.check(&link, 400);
+    let banner = browser.text("#banner.error");
+    assert!(banner.starts_with("diverged: ") && banner.contains("; hint: "), "{banner}");
+    coordinator.wait().unwrap();
+    for client in clients {
+        let ran = client.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(said.contains("; hint: ") && !said.contains("\\n"), "{said}");
+    }
+}
+
+/// Waits for a part of a text of the dashboard.
+fn wait_for(browser: &mut Browser, selector: &str, part: &str) {
+    let begun = Instant::now();
+    while !browser.text(selector).contains(part) {
+        assert!(begun.elapsed() < PATIENCE, "no {part}: {}", browser.text("body"));
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Waits for a text of the dashboard.

@@ -50,7 +50,7 @@ fn the_screen_begins_with_the_computation_and_has_no_jargon() {
         (
             masked_wards(12, true),
             "a Gaussian mixture (2 components",
-            "in a sum over at least 3 clients",
+            "the sum over all clients of the first sum, at least 3 clients",
         ),
         (
             classes("kind = \"glm\"\nfamily = \"binomial\"", "kind = \"newton\""),
@@ -84,6 +84,32 @@ fn the_screen_begins_with_the_computation_and_has_no_jargon() {
         }
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
     }
+}
+
+/// A job without a smallest group is checked with that of `serve`.
+#[test]
+fn a_check_shows_the_messages_that_are_served() {
+    let sandbox = masked_wards(3, false);
+    let job = sandbox.read("job.toml").replace("\"moments\"", "\"federated-kmeans\"");
+    let own = ["path = \"all.csv\"\nclient = \"ward\"\n", "min_group = 5\n"];
+    sandbox.write("job.toml", &own.iter().fold(job, |job, own| job.replace(own, "")));
+    let told = one_line(&sandbox.ok(&["check", "job.toml"]).stderr);
+    assert!(told.contains("whole groups of at least 5 neighbouring rows"), "{told}");
+}
+
+/// Components that a client leaves out are counted without evaluations.
+#[test]
+fn withheld_parts_are_counted_without_evaluations() {
+    let sandbox = masked_wards(8, false);
+    let job = sandbox.read("job.toml").replace("evaluate = { every = 5 }\n", "");
+    // `east` has 30 rows of each group.
+    sandbox.write("job.toml", &job.replace("min_group = 5", "min_group = 35"));
+    serve_to_end(&sandbox);
+    let withheld = sandbox.object("served/summary.json")["withheld"].as_u64();
+    assert!(withheld > Some(0), "{withheld:?}");
+    let status = sandbox.ok(&["status", "served"]).stdout;
+    let line = format!("{} parts of messages withheld", withheld.unwrap());
+    assert!(status.contains(&line), "{status}");
 }
 
 /// The limit of the bytes is near what a run sends: exact messages, a fixed number of rounds.

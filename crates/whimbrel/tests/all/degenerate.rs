@@ -99,6 +99,10 @@ fn everyone_of_a_served_job_is_told() {
         assert!(said.contains("error: the fit is degenerate: "), "{said}");
         assert!(said.contains("the model is in client-"), "{said}");
     }
+    // The verdict is logged once; the command ends with the error.
+    let log = sandbox.read("serve.log");
+    let logged = log.lines().filter(|line| !line.starts_with("error: "));
+    assert_eq!(logged.filter(|line| line.contains(" degenerate: ")).count(), 1, "{log}");
     let status = sandbox.ok(&["status", "served"]).stdout;
     assert!(status.starts_with("the fit is degenerate: "), "{status}");
     let args = ["predict", "client-east", "--data", "east.csv", "--out", "labels.csv"];

@@ -95,10 +95,13 @@ fn tables_are_those_of_pandas() {
     }
     assert_eq!(list(&summary["columns"])[1]["pooled"]["missing"], 33);
     let ran = sandbox.ok(&["describe", "job.toml", "--out", "again"]);
-    for shown in ["median", "placebo", "300 rows of 12 clients"] {
+    for shown in
+        ["median", "placebo", "300 rows of 12 clients; summary of the columns", "categories: "]
+    {
         assert!(ran.stdout.contains(shown), "{}", ran.stdout);
     }
     let report = sandbox.read("again/report.html");
+    assert!(!ran.stdout.contains("converged after"), "{}", ran.stdout);
     assert!(report.contains("Numbers by client") && report.contains("tiny"));
     assert_eq!(summary["ending"], "converged");
 }

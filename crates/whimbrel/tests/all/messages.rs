@@ -71,7 +71,27 @@ fn common_mistakes_have_a_remedy() {
         says(&["run", "data.csv"], 2, &["holds data", "whimbrel new data.csv --out job.toml"]);
     assert_eq!(data.lines().count(), 2, "{data}");
     says(&["train", "job.toml"], 2, &["'run'"]);
+    says(&["trian", "job.toml"], 2, &["'run'"]);
+    says(&["job.toml"], 2, &["whimbrel run job.toml"]);
+    says(
+        &["run", "job.toml", "--rounds", "10"],
+        2,
+        &["`rounds` is a key of the job file, in [method]"],
+    );
+    says(&["new", "gone.csv"], 2, &["there is no file gone.csv", "hint: give the path"]);
+    says(&["join", "@none", "--data", "data.csv"], 2, &["none: ", "hint: `@FILE` names"]);
     says(&["help", "serv"], 2, &["'serve'"]);
+    let logistic = "[data]\nsource = \"csv\"\npath = \"data.csv\"\nclient = \"client\"\ntarget = \"a\"\n\
+                    [model]\nkind = \"glm\"\nfamily = \"logistic\"\n[method]\nkind = \"newton\"\n";
+    sandbox.write("job.toml", logistic);
+    says(&RUN, 2, &["did you mean \"binomial\"?"]);
+    // The cause before what follows from it.
+    let mistyped = JOB.replace("\"fedem\"", "\"dianna\"").replace("rounds", "round");
+    sandbox.write("job.toml", &mistyped);
+    let said = says(&RUN, 2, &["\"diana\"", "`rounds`", "no length of the run"]);
+    let at = |part: &str| said.find(part).unwrap_or_else(|| panic!("{part}: {said}"));
+    assert!(at("dianna") < at("unknown key `round`"), "{said}");
+    assert!(at("unknown key `round`") < at("no length of the run"), "{said}");
     let rows = fixture("data.csv");
     let first = rows.lines().nth(1).unwrap();
     let client = first.split(',').next().unwrap();

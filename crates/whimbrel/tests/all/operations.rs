@@ -2,8 +2,8 @@
 //! institution, and replay of the journal.
 
 use crate::federation::{
-    NAMES, Process, all_end, finish, invitations, join, join_all, join_with, same_model, serve,
-    wait, wards,
+    NAMES, Process, all_end, finish, invitations, join, join_all, join_with, masked_wards,
+    same_model, serve, wait, wards,
 };
 use crate::pki::Authority;
 use crate::support::Sandbox;
@@ -47,6 +47,25 @@ fn a_second_coordinator_is_refused_while_the_first_runs() {
     assert!(told.contains("unused invitations: east, north, west"), "{told}");
 }
 
+/// Columns that overflow the grid end all clients, and then the run, with the reason.
+#[test]
+fn a_run_ends_when_no_client_can_continue() {
+    let sandbox = masked_wards(8, false);
+    for name in NAMES {
+        let rows = sandbox.read(&format!("{name}.csv"));
+        sandbox.write(&format!("{name}.csv"), &rows.replace("\n", "e9\n").replace("a,be9", "a,b"));
+    }
+    let mut coordinator = serve(&sandbox, false);
+    let _clients = join_all(&sandbox, &invitations(&sandbox));
+    let mut code = None;
+    wait("end", || {
+        code = coordinator.code();
+        code.is_some()
+    });
+    let log = sandbox.read("serve.log");
+    assert!(code == Some(4) && log.contains("no client can continue; `"), "{code:?} {log}");
+}
+
 #[test]
 fn status_reports_running_finished_and_missing_runs() {
     let sandbox = wards(3, "");
@@ -58,7 +77,7 @@ fn status_reports_running_finished_and_missing_runs() {
     assert!(running.stdout.contains("waiting for"), "{}", running.stdout);
     for name in NAMES {
         let line = running.stdout.lines().find(|line| line.starts_with(name)).unwrap();
-        assert!(line.contains("away"), "{line}");
+        assert!(line.contains("invited"), "{line}");
     }
     finish(&sandbox, coordinator);
     let over = sandbox.ok(&["status", "served"]);
@@ -238,6 +257,8 @@ fn a_run_with_a_late_unlisted_client_is_replayed() {
     // The resumed journal does not repeat names.
     coordinator.kill();
     all_end(&sandbox, serve(&sandbox, true), &invitations, clients);
+    let ledger = sandbox.ok(&["ledger", "client-aspen"]).stdout;
+    assert!(ledger.contains("federated k-means: over before this client joined"), "{ledger}");
     let journal = sandbox.read("served/journal");
     let named: Vec<&str> = journal.lines().filter(|line| line.contains("names")).collect();
     assert_eq!(named.len(), 2, "{named:?}");

@@ -45,6 +45,16 @@ fn every_exhibit_is_listed_with_its_status() {
 }
 
 #[test]
+fn data_are_also_found_where_the_environment_says() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir_all(sandbox.path("sets/a9a")).unwrap();
+    let args = ["paper", "run", "mcm-figure-1", "--out", "out"];
+    let ran = sandbox.command(&args).env("WHIMBREL_DATA", "sets").output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(said.contains("a9a.gz") && !said.contains("reads published data"), "{said}");
+}
+
+#[test]
 fn published_data_are_asked_for_and_nothing_is_left_behind() {
     let sandbox = Sandbox::new();
     std::fs::create_dir(sandbox.path("data")).unwrap();

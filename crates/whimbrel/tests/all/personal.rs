@@ -11,6 +11,31 @@ fn job(method: &str) -> String {
     )
 }
 
+/// Figures of a run's end are those of every seed, and `seed = "run"` draws the data of each seed anew.
+#[test]
+fn results_over_seeds_have_a_value_of_each_and_data_may_differ() {
+    let values = |data: &str| {
+        let job = job("kind = \"fedmix\"\ncomponents = 2").replace("rounds = 60", "rounds = 4");
+        let job = job.replace("seed = 1", "seed = 1\nseeds = 2");
+        let job = job.replace("alpha = 0", &format!("alpha = 0\n{data}"));
+        let summary = Sandbox::with_job(&job).run_job("out");
+        let of = |key: &str| {
+            let all = summary[key]["values"].as_array();
+            all.unwrap_or_else(|| panic!("{key}: {summary:?}")).clone()
+        };
+        for key in
+            ["component_distance", "weights_distance", "weights_entropy", "unseen_weights_entropy"]
+        {
+            assert!(of(key).len() == 2 && of(key)[0] != of(key)[1], "{key}: {summary:?}");
+        }
+        of("bayes_accuracy")
+    };
+    let [same, fresh] = ["", "seed = \"run\""].map(values);
+    assert_eq!(same[0], same[1]);
+    assert_eq!(same[0], fresh[0]);
+    assert_ne!(fresh[0], fresh[1]);
+}
+
 /// What is said where the program must end with this code.
 fn refused(sandbox: &Sandbox, args: &[&str], code: i32) -> String {
     let ran = sandbox.run(args);
@@ -290,6 +315,26 @@ fn reports_do_not_depend_on_what_clients_are_called() {
     // Which rows are for tests depends on the name.
     let [plain, escaped] = [figures(&|c| format!("c{c}")), figures(&|c| format!("Client {c}"))];
     assert!((plain - escaped).abs() < 0.2, "{plain} {escaped}");
+}
+
+/// A shared model has predictions for clients that did not train, and a mixture has none: both are judged
+/// on the rows of the others.
+#[test]
+fn calibration_is_over_the_same_rows_for_every_method() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["data", "make", "visits", "--out", "."]);
+    let job = sandbox.read("job.toml").replace("search = { step = [0.1, 0.5, 2.0] }", "step = 0.5");
+    let job = job.replace("rounds = 100", "rounds = 3");
+    let samples = |method: &str, out: &str| {
+        sandbox.write("job.toml", &job.replace("kind = \"fedmix\"\ncomponents = 2", method));
+        sandbox.run_job(out);
+        let shown = sandbox.read(&format!("{out}/exhibits.json"));
+        let caption = shown.split("Expected calibration error").nth(1).unwrap();
+        caption.split('"').next().unwrap().split(" over ").nth(1).unwrap().to_owned()
+    };
+    let one = samples("kind = \"fedavg\"", "one");
+    assert_eq!(one, samples("kind = \"fedmix\"\ncomponents = 2", "two"));
+    assert!(sandbox.read("one/report.html").contains("960 rows of 19 clients; "));
 }
 
 /// The header of an idx file of bytes with these lengths, and so many bytes.

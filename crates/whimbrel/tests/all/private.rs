@@ -47,7 +47,7 @@ fn a_served_private_run_stops_at_its_budget_and_clients_keep_account() {
     assert!(!sandbox.path("served/noise").exists());
     let told = one_line(&sandbox.read("north.log"));
     let says = |part: &str| assert!(told.contains(part), "{part}: {told}");
-    says("Random noise hides any one row of yours from readers of the model: epsilon 2 means");
+    says("says a correct \"yes\" at most 7.39 times as often as a false one (epsilon 2)");
     says("The coordinator adds the noise and is trusted for it");
     // Four rounds of the start and eight of the fit.
     let ledger = sandbox.ok(&["ledger", "client-north"]).stdout;

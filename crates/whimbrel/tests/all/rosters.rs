@@ -1,8 +1,8 @@
 //! Rosters of masked jobs through the command line: shown to everyone, compared, and refused.
 
 use crate::federation::{
-    NAMES, Process, all_end, invitations, join_with, masked_wards, same_model, serve, served, wait,
-    wards,
+    NAMES, Process, all_end, invitations, join_all, join_with, masked_wards, same_model, serve,
+    served, wait, wards,
 };
 use crate::support::{Sandbox, one_line};
 
@@ -96,6 +96,25 @@ fn another_roster_is_refused_until_it_is_accepted() {
     clients.extend([joins(&sandbox, north, "@all"), last]);
     all_end(&sandbox, coordinator, &invitations, clients);
     same_model(&sandbox);
+}
+
+/// A client that is invited after the first stage has begun is refused with the reason, and the others
+/// end in the simulation's bits.
+#[test]
+fn nobody_joins_a_masked_job_that_has_begun() {
+    let sandbox = masked_wards(8, true);
+    let coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let status = || std::fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
+    wait("enrolment", || status().contains("enrolment: waiting for"));
+    let late = sandbox.ok(&["invite", "served", "south"]).stdout.trim().to_owned();
+    sandbox.write("south.csv", &sandbox.read("north.csv"));
+    let why = "nobody joins a masked job after its first stage has begun";
+    let enter = ["join", &late, "--data", "south.csv", "--out", "client-south", "--yes"];
+    sandbox.fails(&[&enter[..], &["--min-group", "1"]].concat(), 4, why);
+    all_end(&sandbox, coordinator, &invitations, join_all(&sandbox, &invitations));
+    same_model(&sandbox);
+    assert!(sandbox.read("serve.log").contains(&format!("`south` cannot join: {why}")));
 }
 
 /// Rounds that may leave clients out need an explicit word, and a roster needs masks.

@@ -51,9 +51,14 @@ impl Sandbox {
         let mut command = Command::new(env!("CARGO_BIN_EXE_whimbrel"));
         command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("WHIMBREL_CACHE", self.folder.path().join(".cache"));
-        for name in
-            ["WHIMBREL_ISA", "RAYON_NUM_THREADS", "COLUMNS", "RUST_BACKTRACE", "HTTPS_PROXY"]
-        {
+        for name in [
+            "WHIMBREL_ISA",
+            "RAYON_NUM_THREADS",
+            "COLUMNS",
+            "RUST_BACKTRACE",
+            "HTTPS_PROXY",
+            "WHIMBREL_DATA",
+        ] {
             command.env_remove(name);
         }
         command

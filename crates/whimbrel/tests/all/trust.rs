@@ -176,8 +176,11 @@ fn a_user_who_declines_learns_what_the_coordinator_knows() {
     let enter = ["join", "@invitation", "--data", "east.csv", "--out", "x"];
     let ran = told(&sandbox, &enter, "n\n");
     assert_eq!(ran.code, 5, "{}", ran.stderr);
-    assert!(ran.stderr.contains("the coordinator knows that this client enrolled"));
+    assert!(ran.stderr.contains("declined: no rows, and nothing computed from them, were sent"));
     assert!(!ran.stderr.contains("nothing was sent"), "{}", ran.stderr);
+    // The coordinator knows, and nobody is revoked.
+    assert!(sandbox.read("served/audit.jsonl").contains("\"declined\""));
+    assert!(!sandbox.read("served/members.jsonl").contains("\"revoked\""));
     // Enrolled, without a summary.
     let members = sandbox.read("served/members.jsonl");
     assert!(members.contains("\"enrolled\"") && members.contains(&name), "{members}");

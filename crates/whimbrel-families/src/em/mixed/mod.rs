@@ -95,6 +95,10 @@ impl MixtureKeys for MixedKeys {
         ("mixture", NUMERICS.name(&self.settings.numeric))
     }
 
+    fn title(&self) -> &'static str {
+        "mixture of mixed columns"
+    }
+
     fn write(&self, out: &mut Writer) {
         self.write_keys(out);
     }

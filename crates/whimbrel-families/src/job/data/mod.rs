@@ -25,11 +25,11 @@ pub use subset::{KeptClients, Subset};
 use mixture::MixtureSource;
 use std::path::PathBuf;
 use whimbrel_data::{LeastSquaresSpec, LogisticMixtureSpec, RepresentationSpec, Spelling};
-use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEEDS};
+use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEED_FORM};
 use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, text};
-use whimbrel_job::{choices, define_keys, keys, list};
+use whimbrel_job::{choices, define_keys, form, keys, list};
 
 /// `[data]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,11 +40,15 @@ pub struct Data {
     pub held_out: HeldOut,
     /// Share of the clients that are only evaluated.
     pub unseen: f64,
+    /// Training rows that each of these adapts with; `None`: all.
+    pub unseen_samples: Option<usize>,
     pub subset: Subset,
     /// Lengths of one input of a learner; `None`: those of the source.
     pub shape: Option<Vec<usize>>,
     /// Seed of splits and generators.
     pub seed: u64,
+    /// Whether it is that of each run.
+    pub fresh: bool,
 }
 
 /// A source of rows.
@@ -116,8 +120,18 @@ define_keys! {
         only (&["csv", "parquet", "sql", "libsvm", "idx", "leaf", "synthetic-mixture"], "the source defines it, or is not for learners");
     /// share of the clients that are evaluated but not trained on
     UNSEEN = "unseen", BELOW_ONE, default(0.0);
+    /// training rows with which each of these clients adapts, a random subset
+    UNSEEN_SAMPLES = "unseen_samples", COUNT, unset "all";
     /// seed of splits and generators, so that runs with different seeds can share their data
     SEED = "seed", SEEDS, unset "the job's `seed`";
+}
+
+form! {
+    SEEDS: Option<u64>, "an integer from 0 to 2^64 - 1, or \"run\"" {
+        /// that of each run, so that the runs of `seeds` have different data
+        "run" => None,
+    }
+    number SEED_FORM => Some;
 }
 
 const SHAPES: Form<Vec<usize>> = list!(COUNT, "a list of integers of at least 1");
@@ -128,7 +142,7 @@ pub(crate) const GENERAL: &[&JobKey] = keys! {
     &[&file::TARGET, &file::CLASSES, &file::STANDARDIZE, &file::DELIMITER, &file::NA],
     &[&file::THOUSANDS, &split::SPLIT],
     subset::SUBSET.section.keys,
-    &[&held_out::VALIDATION, &held_out::TEST, &held_out::ROLE, &UNSEEN, &prepare::PREPARE, &SEED],
+    &[&held_out::VALIDATION, &held_out::TEST, &held_out::ROLE, &UNSEEN, &UNSEEN_SAMPLES, &prepare::PREPARE, &SEED],
 };
 /// Keys of tables with gaps.
 pub(crate) const CELLS: &[&JobKey] = cells::CELLS.section.keys;
@@ -181,15 +195,22 @@ impl Data {
         let subset = subset::SUBSET.read(reader);
         let shape = reader.optional_as(&SHAPE, &SHAPES);
         let unseen = reader.read_as(&UNSEEN, &BELOW_ONE);
+        let unseen_samples = reader.optional_as(&UNSEEN_SAMPLES, &COUNT);
         let data = Self {
             source: source?,
             held_out: held_out?,
             unseen: unseen?,
+            unseen_samples: unseen_samples?,
             subset: subset?,
             shape: shape?,
             prepare: prepare?.unwrap_or_default(),
-            seed: seed?.unwrap_or(job_seed),
+            seed: seed.as_ref().ok().copied().flatten().flatten().unwrap_or(job_seed),
+            fresh: seed? == Some(None),
         };
+        if data.unseen_samples.is_some() && data.unseen == 0.0 {
+            let what = "`unseen_samples` is for clients that are only evaluated";
+            return Err(reader.fault(&UNSEEN_SAMPLES, what, "set `unseen`, or take it out"));
+        }
         if data.prepare.is_something() && data.source.facts().standardize {
             let what = "`standardize` in [data] and [data.prepare] cannot both be given";
             let hint = "write standardize = true in [data.prepare] only";
@@ -282,7 +303,10 @@ impl Data {
         subset::SUBSET.write(&self.subset, out);
         self.held_out.write(out, kind.usual_share(), self.source.has_tests());
         out.put(&UNSEEN, BELOW_ONE.write(&self.unseen));
-        out.put(&SEED, self.seed.to_string());
+        if let Some(rows) = self.unseen_samples {
+            out.put(&UNSEEN_SAMPLES, rows.to_string());
+        }
+        out.put(&SEED, SEEDS.write(&(!self.fresh).then_some(self.seed)));
         let client = match &self.source {
             Source::Csv(_) => true,
             Source::Idx(idx) => idx.table.is_some(),

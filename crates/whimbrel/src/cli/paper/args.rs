@@ -21,6 +21,9 @@ pub enum PaperCommand {
         with: PaperOptions,
     },
     /// The same for all studies, at quick scale unless told otherwise
+    ///
+    /// Exits with 1 on a miss that is not a known disagreement. Among all studies, those without data are
+    /// left out and named at the end; this does not change the exit code.
     Check {
         /// Names of `paper list`, or `all`
         #[arg(value_parser = super::names(), hide_possible_values = true)]
@@ -37,7 +40,7 @@ pub struct PaperOptions {
     /// The extent of the runs [default: paper for `run`, quick for `check`]
     #[arg(long)]
     pub scale: Option<super::study::Scale>,
-    /// The folder of published data
+    /// The folder of published data [default: WHIMBREL_DATA, jobs/data or ../shared/data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The folder of all runs, new or empty [default: runs/paper-NAME-TIME]

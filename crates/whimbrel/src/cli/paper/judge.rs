@@ -65,7 +65,11 @@ impl<'a> Judged<'a> {
 
     pub fn row(&self) -> Vec<String> {
         let Claim { says, paper, .. } = self.claim;
-        let bound = self.bound.map_or("-".into(), |bound| bound.to_string());
+        let bound = match (self.bound, self.claim.bound(Scale::Paper)) {
+            (Some(bound), _) => bound.to_string(),
+            (None, Some(bound)) => format!("paper scale: {bound}"),
+            (None, None) => "-".into(),
+        };
         let word = self.verdict.word().into();
         vec![says.clone(), paper.clone(), bound, number(self.obtained, 4), word]
     }
@@ -86,17 +90,26 @@ impl<'a> Judged<'a> {
 impl Results {
     /// The figure of a claim; NaN, for which no claim holds, where a run lacks it.
     fn figure(&self, claim: &Claim) -> Result<f64> {
+        if let (Some(text), Some((job, key))) = (&claim.text, claim.figure.split_once('.')) {
+            let said = self.summary(job)?[key].as_array().into_iter().flatten();
+            let has = said.filter_map(Value::as_str).any(|one| one.contains(&**text));
+            return Ok(f64::from(u8::from(has)));
+        }
         let found = self.mean(&claim.figure, claim.log10)?;
         let less = claim.less.as_deref().map(|less| self.mean(less, claim.log10)).transpose()?;
         Ok(less.map_or(found, |less| found - less))
     }
 
+    fn summary(&self, job: &str) -> Result<&Value> {
+        self.summaries.get(job).ok_or_else(|| {
+            Error::internal(format!("a claim is about `{job}`, which its study does not run"))
+        })
+    }
+
     /// The mean over seeds, or the mean of logarithms.
     fn mean(&self, name: &str, log10: bool) -> Result<f64> {
         let (job, key) = name.split_once('.').unwrap_or((name, ""));
-        let summary = self.summaries.get(job).ok_or_else(|| {
-            Error::internal(format!("a claim is about `{job}`, which its study does not run"))
-        })?;
+        let summary = self.summary(job)?;
         let seeds: Vec<f64> = match key.split_once('@') {
             Some((key, fraction)) => {
                 let fraction = fraction.parse().map_err(|_| Error::internal(name.to_owned()))?;
@@ -141,6 +154,7 @@ mod tests {
             figure: figure.into(),
             log10,
             less: less.map(String::from),
+            text: None,
             bound: Some(Bound::AtMost(1e300)),
             paper_bound: None,
             quick_bound: None,
@@ -153,7 +167,7 @@ mod tests {
     fn figures_are_means_over_seeds_and_no_claim_holds_for_an_absent_one() {
         let summaries = json!({
             "one": { "loss": { "mean": 0.5, "sd": 0.5, "values": [0.01, 1.0] }, "best": 0.7 },
-            "two": { "loss": 0.25 },
+            "two": { "loss": 0.25, "notes": ["step 0.1", "compression two-way; H yes"] },
         });
         let rows = [(1, 8.0), (2, 4.0), (4, 1.0)];
         let rows = rows.map(|(k, x)| json!({ "round": k, "loss": x }).as_object().unwrap().clone());
@@ -166,6 +180,11 @@ mod tests {
         assert_eq!(value("one.loss", false, Some("two.loss")).unwrap(), 0.255);
         assert_eq!(value("two.loss@0.5", false, None).unwrap(), 4.0);
         assert!(value("three.loss", false, None).is_err());
+        let says = |text: &str| {
+            let text = Some(text.to_owned());
+            results.figure(&Claim { text, ..claim("two.notes", false, None) }).unwrap()
+        };
+        assert_eq!([says("two-way; H yes"), says("two-way; H no")], [1.0, 0.0]);
         let verdict = |figure: &str, scale| {
             Judged::new(&claim(figure, false, None), scale, &results).unwrap().verdict
         };
@@ -181,6 +200,8 @@ mod tests {
         (claim.bound, claim.paper_bound) = (None, Some(Bound::Within(1.0, 0.1)));
         let verdict = |claim: &Claim, scale| Judged::new(claim, scale, &results).unwrap().verdict;
         assert_eq!(verdict(&claim, Scale::Quick), Verdict::Unchecked);
+        let row = Judged::new(&claim, Scale::Quick, &results).unwrap().row();
+        assert_eq!(row[2..], ["paper scale: 1.0 ± 0.5", "2", "-"]);
         assert_eq!(verdict(&claim, Scale::Paper), Verdict::Misses);
         claim.known_range = Some(Bound::Between(1.5, 1.9));
         assert_eq!(verdict(&claim, Scale::Paper), Verdict::Misses);

@@ -86,8 +86,9 @@ pub fn run_command(names: &[String], with: &PaperOptions, usual: Scale) -> Resul
     let studies = names.iter().map(|name| study::study(name));
     let studies = studies.collect::<std::result::Result<Vec<_>, _>>()?;
     let (mut ready, mut absent) = (Vec::new(), Vec::new());
+    let given = with.data.clone().or_else(usual_data);
     for study in &studies {
-        match data_folder(study, with.data.as_deref()) {
+        match data_folder(study, given.as_deref()) {
             Ok(data) => ready.push((study, data)),
             Err(failure) if every => {
                 warning(&format!("{} is left out: {failure}", study.name));
@@ -132,7 +133,7 @@ pub fn run_command(names: &[String], with: &PaperOptions, usual: Scale) -> Resul
 /// Writes the pages and sums up.
 fn finish(with: &PaperOptions, scale: Scale, done: &[Done], folder: &Path) -> Result<u8> {
     let page = folder.join("papers.html");
-    write_atomically(&page, page::html(done, scale).as_bytes())?;
+    write_atomically(&page, page::html(done, scale)?.as_bytes())?;
     if let Some(to) = &with.markdown {
         std::fs::create_dir_all(to).map_err(|e| Error::storage(to.display(), e))?;
         let has_run = |paper: &str| done.iter().any(|one| one.study.paper() == paper);
@@ -215,6 +216,13 @@ fn run_study<'a>(
     let judged = claims.map(|claim| Judged::new(claim, scale, &results));
     let judged = judged.collect::<std::result::Result<Vec<_>, _>>()?;
     Ok(Some(Done { study, judged, results, seconds: start.elapsed().as_secs_f64(), failed }))
+}
+
+/// The folder of published data that is not named: that of `WHIMBREL_DATA`, else one of a checkout.
+fn usual_data() -> Option<PathBuf> {
+    let named = std::env::var_os("WHIMBREL_DATA").map(PathBuf::from);
+    let usual = ["jobs/data", "../shared/data"].map(PathBuf::from);
+    named.or_else(|| usual.into_iter().find(|folder| folder.is_dir()))
 }
 
 /// The folder of published data; `None` for a study that generates its data.
@@ -311,7 +319,8 @@ mod tests {
                 let known = |line: &String| study.variants.iter().any(|v| v.name == *line);
                 assert!(panel.lines.iter().all(known), "{name}: {}", panel.title);
                 let known = |wanted: &String| study.settings.iter().any(|s| s.name == *wanted);
-                assert!(panel.setting.as_ref().is_none_or(known), "{name}: {}", panel.title);
+                let mut settings = panel.setting.iter().chain(panel.over.keys());
+                assert!(settings.all(known), "{name}: {}", panel.title);
             }
         }
     }

@@ -5,6 +5,7 @@
 //! compiles the whole folder in.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fmt;
 use toml::{Table, Value};
 use whimbrel_core::{Error, Result};
@@ -151,6 +152,10 @@ pub struct Panel {
     pub log: bool,
     /// The setting whose runs are drawn; without settings, all.
     pub setting: Option<String>,
+    /// The horizontal coordinate of each setting in a figure of final values with a line per variant;
+    /// without, one line through the variants at their `at`.
+    #[serde(default)]
+    pub over: BTreeMap<String, f64>,
     /// The lines, in the order of the paper's legend; without, all variants.
     #[serde(default)]
     pub lines: Vec<String>,
@@ -182,6 +187,8 @@ pub struct Claim {
     pub log10: bool,
     /// `job.key` that is subtracted.
     pub less: Option<String>,
+    /// A text that one of the list `job.key` contains: the figure is 1 if so, else 0.
+    pub text: Option<String>,
     /// The bound at both scales.
     pub bound: Option<Bound>,
     /// The bound at paper scale alone.
