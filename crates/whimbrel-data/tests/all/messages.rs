@@ -219,7 +219,7 @@ fn every_spelling_of_yes_and_no_counts() {
         ("x\nTrue\nFalse\n", ["False", "True"]),
         ("x\nYes\nno\n", ["no", "Yes"]),
         ("x\ntrue\nTRUE\n0\n", ["0", "1"]),
-        ("x\nt\n,\n", ["0", "1"]),
+        ("x\nt\nNA\n", ["0", "1"]),
         ("x\nwoman\nman\n", ["man", "woman"]),
     ] {
         let columns = levels_of(text).unwrap();

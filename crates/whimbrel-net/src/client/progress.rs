@@ -73,4 +73,11 @@ mod tests {
         );
         assert_eq!(rounds_left(3, None, since(0, 9)), "round 3");
     }
+
+    #[test]
+    fn bytes_go_on_from_those_of_earlier_sessions() {
+        let mut progress = Progress::new(1_000);
+        progress.say(None, 24);
+        assert_eq!(progress.sent, 1_024);
+    }
 }

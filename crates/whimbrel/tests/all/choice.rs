@@ -59,7 +59,7 @@ fn several_starts_are_compared_by_likelihood() {
         assert!(ran.stderr.contains("of 8 has the highest likelihood"), "{}", ran.stderr);
         let exhibits: serde_json::Value =
             serde_json::from_str(&sandbox.read("out/exhibits.json")).unwrap();
-        let rows = exhibits["sections"][0]["exhibits"][1]["rows"].as_array().unwrap().clone();
+        let rows = exhibits["diagnostics"][0]["exhibits"][1]["rows"].as_array().unwrap().clone();
         assert_eq!(rows.len(), 8, "{init}");
         let likelihood = |row: &serde_json::Value| row[4].as_str().unwrap().parse::<f64>().unwrap();
         let chosen = rows.iter().find(|row| row[6] == "chosen" || row[5] == "chosen").unwrap();

@@ -44,13 +44,13 @@ fn bits_add_up_over_clients() {
 #[test]
 fn the_row_of_table_1_and_the_constants_are_said_and_reported() {
     let sandbox = sandbox(JOB);
-    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out", "--diagnostics"]);
     for wanted in ["mcm: compression two-way", "update point non-degraded", "minimum of the loss"] {
         assert!(ran.stderr.contains(wanted), "{wanted}: {}", ran.stderr);
         assert!(sandbox.read("out/report.html").contains(wanted), "{wanted}");
     }
     // The minimum is found once for all jobs on these rows.
-    let again = sandbox.ok(&["run", "job.toml", "--out", "again"]);
+    let again = sandbox.ok(&["run", "job.toml", "--out", "again", "--diagnostics"]);
     assert!(!ran.stderr.contains("from the cache"), "{}", ran.stderr);
     assert!(again.stderr.contains("from the cache"), "{}", again.stderr);
     assert_eq!(sandbox.result_bytes("out"), sandbox.result_bytes("again"));

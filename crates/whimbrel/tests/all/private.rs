@@ -226,6 +226,8 @@ fn a_client_that_leaves_is_not_waited_for() {
     let log = sandbox.read("serve.log");
     assert!(log.contains(&format!("`{name}` left: its uploads so far stay in the model")), "{log}");
     assert!(sandbox.read("served/audit.jsonl").contains("\"left\""));
+    let status = sandbox.object("served/status.json");
+    assert_eq!(status["clients"][&name]["missed"], 0, "rounds after it left are not missed");
     let spent = number(&sandbox.object("served/summary.json"), "epsilon_spent");
     assert!(spent <= 2.0, "{spent}");
     // A refit without it.

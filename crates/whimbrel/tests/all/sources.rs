@@ -55,7 +55,8 @@ fn passwords_in_a_job_are_refused_and_not_shown() {
     let sandbox = sandbox();
     let url = "url = \"postgres://ada:s3cret@db/wards\"";
     let sql = format!("source = \"sql\"\n{url}\nquery = \"rows.sql\"");
-    let inline = job(&sql).replace("[data]\n", "data = { ").replace("\ntarget = \"y\"", " }");
+    let inline =
+        job(&sql).replace("[data]\n", "data = { ").replace("target = \"y\"", "target = \"y\" }");
     let (at, end) = (inline.find("data").unwrap(), inline.find("\n\n[model]").unwrap());
     let inline = inline[..at].to_owned() + &inline[at..end].replace('\n', ", ") + &inline[end..];
     for (job, why) in [

@@ -211,6 +211,9 @@ fn an_invitation_is_read_from_standard_input_and_expires() {
     wait("next second", || now() > made + 1);
     let late = ["join", other.trim(), "--data", "north.csv", "--out", "y", "--yes"];
     sandbox.fails(&late, 4, "this invitation has expired");
+    let told = sandbox.read("served/audit.jsonl");
+    let refused = told.lines().find(|line| line.contains("this invitation has expired")).unwrap();
+    assert!(refused.contains("\"late\""), "{refused}");
 }
 
 /// The log of a service contains no secrets.
