@@ -65,7 +65,8 @@ fn lead(runs: &[RunView]) -> String {
 /// Whether a run ended with its rounds alone, without a criterion that it missed.
 fn is_planned(run: &RunView) -> bool {
     let rounds = run.result("rounds").unwrap_or_default();
-    run.ending_detail == format!("after {rounds} rounds")
+    let rest = run.ending_detail.strip_prefix(&format!("after {rounds} rounds"));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(", as many as the job asks for"))
 }
 
 /// Sections that open on demand.

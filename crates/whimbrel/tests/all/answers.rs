@@ -539,6 +539,7 @@ fn a_job_names_the_spelling_of_numbers() {
         None => line.replace(',', ";") + "\n",
     };
     sandbox.write("d.csv", &rows.lines().map(points).collect::<String>());
+    sandbox.write("job.toml", &job.replace("SPELLING\n", "").replace("mixture", "gmm"));
     let refused = sandbox.run(&["run", "job.toml", "--out", "points"]);
     assert!(refused.stderr.contains("thousands = \".\" in [data]"), "{}", refused.stderr);
     sandbox.ok(&["new", "d.csv", "--out", "job.toml", "--force"]);

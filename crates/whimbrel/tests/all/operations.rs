@@ -84,6 +84,8 @@ fn a_second_coordinator_is_refused_while_the_first_runs() {
 #[test]
 fn a_run_ends_when_no_client_can_continue() {
     let sandbox = masked_wards(8, false);
+    let job = sandbox.read("job.toml").replace("= 2\ninit", "= 2\ncovariance = \"full\"\ninit");
+    sandbox.write("job.toml", &job);
     for name in NAMES {
         let rows = sandbox.read(&format!("{name}.csv"));
         sandbox.write(&format!("{name}.csv"), &rows.replace("\n", "e9\n").replace("a,be9", "a,b"));

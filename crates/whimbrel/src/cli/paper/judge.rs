@@ -201,7 +201,7 @@ mod tests {
         let verdict = |claim: &Claim, scale| Judged::new(claim, scale, &results).unwrap().verdict;
         assert_eq!(verdict(&claim, Scale::Quick), Verdict::Unchecked);
         let row = Judged::new(&claim, Scale::Quick, &results).unwrap().row();
-        assert_eq!(row[2..], ["paper scale: 1.0 ± 0.5", "2", "-"]);
+        assert_eq!(row[2..], ["paper scale: 1.0 ± 0.1", "2", "-"]);
         assert_eq!(verdict(&claim, Scale::Paper), Verdict::Misses);
         claim.known_range = Some(Bound::Between(1.5, 1.9));
         assert_eq!(verdict(&claim, Scale::Paper), Verdict::Misses);
