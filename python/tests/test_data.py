@@ -172,7 +172,7 @@ def test_files_are_refused_for_their_own_reasons(tmp_path: Path) -> None:
     run = whimbrel.run({**WARDS, "data": {**source, "path": SOURCES / "rows"}}, whimbrel.TEMPORARY, progress=False)
     shutil.copy(SOURCES / "rows.db", tmp_path / "sqlite")
     for name, words in [
-        ("brotli", "column a is compressed with Brotli"),
+        ("brotli", 'column "a" is compressed with Brotli'),
         ("stream", "a stream of Arrow, not a file"),
         ("sqlite", "export the rows of a query as CSV"),
     ]:

@@ -38,11 +38,14 @@ def test_the_python_guide_runs() -> None:
 
 
 def test_the_guide_to_ray_runs() -> None:
-    pytest.importorskip("ray")
+    ray = pytest.importorskip("ray")
     (block,) = blocks("ray.md")
     shutil.copytree(GUIDES.parents[1] / "jobs" / "demo", "jobs/demo")
     names: dict[str, object] = {}
-    exec(compile(block, "ray.md", "exec"), names)  # noqa: S102
+    try:
+        exec(compile(block, "ray.md", "exec"), names)  # noqa: S102
+    finally:
+        ray.shutdown()
     assert names["run"].summary["rounds"] > 0  # type: ignore[attr-defined]
 
 
