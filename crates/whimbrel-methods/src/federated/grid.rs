@@ -76,6 +76,7 @@ impl<O: Oracle> Federated<O> {
     ) -> Result<()> {
         let at = from.peer.down.id() as usize % fold.up.len();
         self.uplink().absorb_on_grid(&mut fold.up[at], &up.packet, from.peer.weight)?;
+        fold.withheld += u64::from(up.withheld);
         self.note_sender(fold, from.peer)
     }
 

@@ -283,7 +283,6 @@ impl<O: Judge> Method for Federated<O> {
                 from.id
             )));
         }
-        fold.withheld += u64::from(up.withheld);
         if self.uplink().grid().is_some() {
             return self.absorb_on_grid(fold, from, &up);
         }
@@ -302,6 +301,7 @@ impl<O: Judge> Method for Federated<O> {
         } else {
             uplink.absorb_opening::<O::Number>(&mut fold.up[0], &upload)?;
         }
+        fold.withheld += u64::from(up.withheld);
         self.note_sender(fold, peer)
     }
 
