@@ -466,8 +466,13 @@ impl ActiveSession {
         for frame in [failed].into_iter().chain(vec![beat; FRAMES_AHEAD + 1]) {
             let _ = timeout(3 * self.heartbeat, self.frames.send(to_server(frame))).await;
         }
+        // The task of the connection still has to write them.
+        sleep(FLUSH).await;
     }
 }
+
+/// Time for the connection to write the report of a failure before the process ends.
+const FLUSH: Duration = Duration::from_millis(250);
 
 /// The reason of a failure for the coordinator. Errors of rows and arithmetic may contain values,
 /// which stay here.
