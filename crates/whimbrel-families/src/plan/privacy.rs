@@ -317,6 +317,20 @@ impl Common {
         }
     }
 
+    /// Masks of sums over all clients: sums of one question to different clients would reveal the difference.
+    pub fn masks_of_all(&self) -> Result<Option<Masks>> {
+        let least = self.trained() as u32;
+        let masks = self.privacy().masks.map(|masks| Masks { least, ..masks });
+        if masks.is_some() && !self.faults.late.is_empty() {
+            let what = format!(
+                "{} under masks takes no client after its first exchange",
+                self.job.method.name()
+            );
+            return refuse(what, "take `late` out, or `masks`").at("simulation.late");
+        }
+        Ok(masks)
+    }
+
     /// The noise of a method whose vectors have this length and whose bound of a contribution is `clip`.
     pub fn release(&self, dimension: usize) -> Result<Option<Release>> {
         match (&self.private, self.job.privacy.clip) {

@@ -8,6 +8,7 @@ use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset};
 use whimbrel_core::{ClientData, Erased, Key};
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::clustering::Clustering;
+use whimbrel_methods::describe::{Bins, Blocks, Tally};
 use whimbrel_methods::fedem::{AutoStep, Batch, Estimator, FirstMemories, Form, FrameKind};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
@@ -162,5 +163,12 @@ fn stages_before_a_fit() {
     exact_sums("columns", || Stage(columns), &masks);
     exact_sums("pca", || Stage(Pca::new(2, 1).unwrap()), &masks);
     exact_sums("k-means by sums", clustering, &masks);
+    // `describe`, with merged bins.
+    let tally = Tally { blocks: Blocks { levels: vec![0, 0] }, group: 5 };
+    exact_sums("tally", || Stage(tally.clone()), &masks);
+    let edges = vec![vec![0.0], vec![-1.0, 0.5, 2.0]];
+    let bins =
+        || Bins { blocks: tally.blocks.clone(), group: 5, edges: edges.clone(), survival: None };
+    exact_sums("bins", || Stage(bins()), &masks);
     runners_agree("choice", Erased(choice(true), BindRows), &tables());
 }

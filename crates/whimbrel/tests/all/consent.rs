@@ -1,7 +1,7 @@
 //! The consent screen: the computation first, then what leaves in words, then a table, without jargon and
 //! with limits near what is sent.
 
-use crate::federation::{counts, masked_wards, serve_to_end, served, wards, write_classes};
+use crate::federation::{NAMES, counts, masked_wards, serve_to_end, served, wards, write_classes};
 use crate::support::{Sandbox, one_line};
 
 /// Words of methods and codecs that users need not know.
@@ -102,10 +102,15 @@ fn a_check_shows_the_messages_that_are_served() {
     assert!(told.contains("whole groups of at least 5 neighbouring rows"), "{told}");
 }
 
-/// Components that a client leaves out are counted without evaluations.
+/// Components that a client leaves out are counted without evaluations, under masks by their sum; each
+/// client knows its own number.
 #[test]
 fn withheld_parts_are_counted_without_evaluations() {
-    let sandbox = masked_wards(8, false);
+    assert_eq!(withheld(true), withheld(false));
+}
+
+fn withheld(masks: bool) -> u64 {
+    let sandbox = masked_wards(8, masks);
     let job = of_a_mixed_table(&sandbox).replace("evaluate = { every = 5 }\n", "");
     // `east` has 30 rows of each group.
     sandbox.write("job.toml", &job.replace("min_group = 5", "min_group = 35"));
@@ -115,6 +120,13 @@ fn withheld_parts_are_counted_without_evaluations() {
     let status = sandbox.ok(&["status", "served"]).stdout;
     let line = format!("{} parts of messages withheld", withheld.unwrap());
     assert!(status.contains(&line), "{status}");
+    let own = |name: &&str| -> u64 {
+        let ledger = sandbox.ok(&["ledger", &format!("client-{name}")]).stdout;
+        let count = ledger.lines().find_map(|line| line.split_once(" parts of messages withheld"));
+        count.map_or(0, |(count, _)| count.trim().parse().unwrap())
+    };
+    assert_eq!(NAMES.iter().map(own).sum::<u64>(), withheld.unwrap());
+    withheld.unwrap()
 }
 
 /// The limit of the bytes is near what a run sends: exact messages, a fixed number of rounds.
