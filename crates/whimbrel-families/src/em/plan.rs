@@ -13,7 +13,7 @@ use crate::load::Loaded;
 use crate::offer::elsewhere;
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{
-    Basis, Built, Common, Files, FitStages, Planned, Private, THEORY, Work, few_rows,
+    Basis, Built, Common, Estimate, Files, FitStages, Planned, Private, THEORY, few_rows,
 };
 use std::path::{Path, PathBuf};
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
@@ -63,7 +63,7 @@ pub(super) struct EmPlan<K: MixtureKeys> {
     /// The start in the units of the data.
     start: MixtureStart,
     form: Form,
-    work: Work,
+    work: Estimate,
     channels: Channels,
     stages: Vec<Kind>,
     /// Noise and cost under differential privacy.

@@ -204,7 +204,7 @@ pub enum Files<'a> {
 
 /// A client's estimator of its statistic, and the rows of one estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
+pub struct Estimate {
     pub estimator: Estimator,
     pub batch: Batch,
 }
@@ -485,7 +485,7 @@ impl Common {
 
     /// The rounds of a job, from its epochs if it gives those. `work` is the work behind an upload;
     /// `before` counts the rounds and the passes over the rows before the first sampled cohort.
-    pub fn rounds(&self, work: &Work, before: (u32, f64)) -> Option<u32> {
+    pub fn rounds(&self, work: &Estimate, before: (u32, f64)) -> Option<u32> {
         match self.job.method.length {
             Budget::Rounds(rounds) | Budget::Converged(rounds) => Some(rounds),
             Budget::Epochs(epochs) => {
@@ -523,8 +523,8 @@ impl Common {
     }
 
     /// The work behind an upload of methods without outer loops.
-    pub fn work(&self) -> Work {
-        Work { estimator: Estimator::Minibatch, batch: self.batch() }
+    pub fn work(&self) -> Estimate {
+        Estimate { estimator: Estimator::Minibatch, batch: self.batch() }
     }
 
     /// Fewest rows behind a cluster centre that leaves a client.
