@@ -512,16 +512,9 @@ impl<K: MixtureKeys> EmFit<K> {
         if !job.privacy.masks {
             return;
         }
-        let by_sums = match job.privacy.epsilon {
-            None => *init != Init::Examples,
-            Some(_) => matches!(init, Init::File(_)),
-        };
-        if !by_sums {
-            let what = "this start needs rows of each client, or their sums without noise";
-            let hint = match job.privacy.epsilon {
-                None => "write init = \"federated-kmeans\" or \"moments\", or give a file",
-                Some(_) => "give a file: init = \"start.json\"",
-            };
+        if *init == Init::Examples {
+            let what = "this start needs rows of each client";
+            let hint = "write init = \"federated-kmeans\" or \"moments\", or give a file";
             source.report_at(&["model", "init"], what, hint);
         }
         if self.keys.form == Some(Form::State) {

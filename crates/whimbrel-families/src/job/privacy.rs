@@ -57,8 +57,8 @@ table! {
         min_group: MIN_GROUP = "min_group", integer!(u32, 1 to 1000000),
             unset "5 on a network if the method can keep the rule, none in a simulation";
         /// sums uploads under masks, so that the server learns only the sum over the clients of a round;
-        /// numbers of rows are not masked, and figures of single clients are missing. Needs a grid in `[uplink]`, except for `newton` and
-        /// `describe`, and an exact downlink; a round takes three exchanges
+        /// numbers of rows are not masked, and figures of single clients are missing. Needs a grid in `[uplink]` (of 32 bits by default
+        /// under `epsilon`), except for `newton` and `describe`, and an exact downlink; a round takes three exchanges
         masks: MASKS = "masks", BOOLEAN, default;
         /// fewest clients in a masked sum; a round with fewer does not count
         min_cohort: MIN_COHORT = "min_cohort", integer!(u32, 3 to 1000000),
@@ -80,7 +80,7 @@ table! {
             unset "mixtures: 1.5 sqrt(q) for rows and 0.7 sqrt(q / mean rows) for clients, with q the \
                    length of the statistic";
         /// probability with which each row enters a round's gradient (Poisson sampling), drawn in secret;
-        /// needs `epsilon`, unit = "row" and `sgd`, in simulations
+        /// needs `epsilon` without masks, unit = "row" and `sgd`
         sampling: SAMPLING = "sampling", number!("a number above 0 and below 1", |x| x > 0.0 && x < 1.0),
             unset "all rows";
         /// seed of the noise, for repeatable experiments; whoever knows it can remove the noise

@@ -440,10 +440,7 @@ impl<M: MixtureModel> Em<M> {
         if error <= ROUNDING_SHARE * bound {
             return Ok(());
         }
-        Err(Error::peer(
-            "parameters so narrow that the rounding of a row's part could exceed what the noise hides",
-        )
-        .hint("take fewer components or columns of a scale of about one"))
+        Err(federated::too_narrow())
     }
 
     fn has_loops(&self) -> bool {
