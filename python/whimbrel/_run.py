@@ -308,10 +308,11 @@ class Run:
         draws: int = 0,
         wide: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Estimate, standard error and interval of each cell of a low-rank run, by column.
+        """Estimate, standard error and interval of each cell of a low-rank run or a mixed table, by column.
 
-        `data` is a file, or rows as in `whimbrel.run`; by default the job's file. With `wide`, the completed
-        table: observed values, and estimates of missing cells.
+        `data` is a file, or rows as in `whimbrel.run`; by default the job's file. `draws` adds imputations. With
+        `wide`, the completed table: observed values, and estimates of missing cells or, with `draws=k`, the
+        k-th imputation of them.
         """
         rows = None if data is None else self._rows(data)
         text, _ = _whimbrel.impute(self.folder, Listener(False), rows, client, wide, draws)

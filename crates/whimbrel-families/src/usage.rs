@@ -3,13 +3,17 @@
 use crate::failure::{Failure, Result};
 use crate::family::counted;
 use crate::files::{DIGITS, artifact_bytes, figure, quoted, read_artifact};
-use crate::job::Job;
+use crate::job::{DataSource, Job};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use whimbrel_core::Key;
 use whimbrel_core::method::Artifact;
-use whimbrel_data::{Input, Standardization};
+use whimbrel_data::{CsvOptions, Input, Standardization};
 use whimbrel_engine::checkpoint::write_atomically;
+
+/// Delimiters that the reader of text detects.
+const DETECTED: &str = ",;\t";
 
 /// The model of a finished run, in its folder or in memory.
 pub struct ModelUse<'a> {
@@ -56,6 +60,16 @@ impl ModelUse<'_> {
             Some(tensors) => Ok(Cow::Borrowed(tensors)),
             None => Ok(Cow::Owned(read_artifact(&self.folder.join("model/model.safetensors"))?)),
         }
+    }
+
+    /// Options to read rows that are written as those of the run.
+    pub fn csv_options(&self) -> CsvOptions {
+        let delimiter = match &self.job.data.source {
+            DataSource::Csv(csv) => csv.delimiter.filter(|mark| !DETECTED.contains(*mark)),
+            _ => None,
+        };
+        let spelling = self.job.data.spelling();
+        CsvOptions { delimiter: delimiter.map(|c| c as u8), spelling, ..CsvOptions::default() }
     }
 
     /// The columns that the model was fitted to.
@@ -198,10 +212,17 @@ pub struct ImputeOptions<'a> {
     pub data: Option<&'a Input>,
     /// The client whose table is completed; `None`: the table of all clients.
     pub client: Option<&'a str>,
-    /// Whether the output has one line per row of the table.
+    /// Whether the output is the table itself, with its gaps filled.
     pub wide: bool,
-    /// Imputations drawn for each cell.
+    /// Imputations drawn for each cell; with `wide`, the number of the imputation that fills the gaps, or 0
+    /// for the estimates.
     pub draws: u32,
+}
+
+/// The random stream of an imputation, by its number.
+pub(crate) fn imputation(seed: u64, number: u32) -> Key {
+    const DRAWS: u64 = 0xD4A5;
+    Key::root(seed).child(DRAWS).child(u64::from(number))
 }
 
 /// Options of `adapt`.

@@ -1,15 +1,17 @@
 //! The interface between a kind of mixture and the EM methods.
 
+use super::EmFit;
 use super::keys::Init;
 use super::prepare::Preparing;
 use super::start::InitFile;
 use crate::failure::Result;
-use crate::family::{Ended, ModelUse, Predicted, RunData};
+use crate::family::{Ended, FitUse, ImputeOptions, Imputed, ModelUse, Predicted, RunData};
 use crate::job::Job;
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts};
 use serde_json::{Map, Value};
 use std::fmt::Debug;
+use std::io;
 use std::path::PathBuf;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
@@ -23,6 +25,8 @@ use whimbrel_models::MixtureModel;
 /// The keys of `[model]` for one kind of mixture: reading, checking and planning.
 pub trait MixtureKeys: MixtureUse + Clone + PartialEq + Debug + Send + Sync + 'static {
     type Model: MixtureModel;
+    /// Whether surrogates can stand for rows: all columns are numbers without gaps.
+    const SURROGATES: bool;
 
     fn candidates(&self) -> Candidates<'_>;
     /// The path of the start, if it is a file.
@@ -57,6 +61,9 @@ pub trait MixtureKeys: MixtureUse + Clone + PartialEq + Debug + Send + Sync + 's
     fn keep_of_file(&mut self, _: &Self::Model) {}
 }
 
+/// Why a Gaussian mixture does not impute.
+const GAPS: &str = "does not describe a table to complete: kind = \"mixture\" completes rows";
+
 /// The use of a fitted mixture.
 pub trait MixtureUse {
     /// Keys of `model.json` beside the tensors.
@@ -64,6 +71,30 @@ pub trait MixtureUse {
     /// The section of the report.
     fn section(&self, model: &Artifact, ended: &Ended<'_>) -> Option<Section>;
     fn predict(&self, run: &ModelUse<'_>, rows: &Input) -> Result<Predicted>;
+    /// Completes rows with missing cells.
+    fn impute(
+        &self,
+        run: &ModelUse<'_>,
+        _: &ImputeOptions<'_>,
+        _: &mut dyn io::Write,
+    ) -> Result<Imputed> {
+        Err(run.unsupported(GAPS))
+    }
+}
+
+impl<K: MixtureKeys> FitUse for EmFit<K> {
+    fn predict(&self, run: &ModelUse<'_>, rows: &Input) -> Result<Predicted> {
+        self.mixture.predict(run, rows)
+    }
+
+    fn impute(
+        &self,
+        run: &ModelUse<'_>,
+        options: &ImputeOptions<'_>,
+        out: &mut dyn io::Write,
+    ) -> Result<Imputed> {
+        self.mixture.impute(run, options, out)
+    }
 }
 
 /// The mixtures among which a fit chooses.

@@ -5,7 +5,7 @@ use super::observed::{Observations, ObservedTable};
 use super::sheet::{Place, Sheet};
 use super::{TableFit, terms};
 use crate::failure::{Failure, Result, remedy};
-use crate::family::{ImputeOptions, Imputed, ModelUse, counted, refuse};
+use crate::family::{ImputeOptions, Imputed, ModelUse, counted};
 use crate::files::{named, read_object};
 use crate::job::{Csv, DataSource, Labels, Partition};
 use crate::load::{cell_options, kept_out, load};
@@ -24,12 +24,6 @@ pub(super) fn impute(
     options: &ImputeOptions<'_>,
     out: &mut dyn Write,
 ) -> Result<Imputed> {
-    if options.wide && options.draws > 0 {
-        return refuse(
-            "--wide has one number per cell, but --draws needs several",
-            "leave out one of the two",
-        );
-    }
     let run = Run::read(asked, run)?;
     let table = &run.table;
     let mut notes = Vec::new();
@@ -53,8 +47,9 @@ pub(super) fn impute(
     let seed = run.run.job.seed;
     let seen = cells.map(|facts| facts.seen);
     let sheet = Sheet { table, rows: places.collect(), effect, seen, seed };
+    let draws = options.draws;
     let written =
-        if options.wide { sheet.write_wide(out) } else { sheet.write_long(options.draws, out) };
+        if options.wide { sheet.write_wide(draws, out) } else { sheet.write_long(draws, out) };
     written.map_err(|e| Error::storage("the completed table", e))?;
     let cells = table.rows.len() * table.columns.len();
     let observed = sheet.seen.as_ref().map(Observations::count);

@@ -4,8 +4,8 @@ use super::completed::{Completed, Estimate, Unsure};
 use super::observed::Observations;
 use crate::family::{Predicted, Predictions};
 use crate::files::quoted;
+use crate::usage::imputation;
 use std::io::{self, Write};
-use whimbrel_core::Key;
 
 pub use super::completed::Place;
 
@@ -13,8 +13,6 @@ pub use super::completed::Place;
 const DIGITS: usize = 6;
 /// Draws behind a standard error, which is then known to about 7 %.
 const SD_DRAWS: u32 = 100;
-/// Random stream of imputations.
-const DRAWS: u64 = 0xD4A5;
 /// Random stream of errors that cells of an imputation share.
 const SHARED: u64 = u64::MAX;
 
@@ -48,7 +46,7 @@ impl Sheet<'_> {
 
     fn draw_of(&self, cell: &Unsure, row: usize, column: usize, number: u32) -> f64 {
         let (fit, Unsure { parameter, shares }) = (&self.table.fit, cell);
-        let key = Key::root(self.seed).child(DRAWS).child(u64::from(number));
+        let key = imputation(self.seed, number);
         let deviation = fit.deviation(*parameter, shares, key.child(SHARED));
         let place = (row * self.table.columns.len() + column) as u64;
         fit.draw(*parameter, deviation, &mut key.child(place).stream())
@@ -133,16 +131,20 @@ impl Sheet<'_> {
         Ok(())
     }
 
-    /// Writes the table itself: observed values, and estimates of missing cells.
-    pub fn write_wide(&self, out: &mut dyn Write) -> io::Result<()> {
+    /// Writes the table itself: observed values, and the others as in the imputation of this number, or as
+    /// estimated for number 0.
+    pub fn write_wide(&self, number: u32, out: &mut dyn Write) -> io::Result<()> {
         write!(out, "row")?;
         self.table.columns.iter().try_for_each(|name| write!(out, ",{}", quoted(name)))?;
         writeln!(out)?;
         for (row, (name, _)) in self.rows.iter().enumerate() {
             write!(out, "{}", quoted(name))?;
             for column in 0..self.table.columns.len() {
-                let mean = || brief(self.table.estimate(self.cell(row, column).parameter).mean);
-                write!(out, ",{}", self.value(row, column).unwrap_or_else(mean))?;
+                let filled = || match number {
+                    0 => self.table.estimate(self.cell(row, column).parameter).mean,
+                    number => self.draw(row, column, number),
+                };
+                write!(out, ",{}", self.value(row, column).unwrap_or_else(|| brief(filled())))?;
             }
             writeln!(out)?;
         }

@@ -253,7 +253,8 @@ impl<M: Sums> Method for Masked<M> {
     fn declare(&self) -> Declaration {
         let mut declared = self.method.declare();
         for kind in &mut declared.exchanges {
-            kind.most = kind.most.map(|most| if most == 1 { OPENINGS_MAX } else { most });
+            let repeats = kind.rank < Allowance::ROUNDS && kind.most == Some(1);
+            kind.most = if repeats { Some(OPENINGS_MAX) } else { kind.most };
         }
         if self.judged_words() > 0 {
             let (name, rank) = ("evaluations", Allowance::EVALUATIONS);

@@ -5,7 +5,7 @@
 use super::{Mixed, MixedParameters, Numeric};
 use crate::mixture::LN_TWO_PI;
 use whimbrel_core::linalg::{cholesky, log_det_from_cholesky, solve_lower, solve_lower_transposed};
-use whimbrel_core::{Error, Result, math};
+use whimbrel_core::{Error, Result, Stream, math};
 
 /// The numbers of one component.
 pub(super) struct Conditional {
@@ -132,6 +132,34 @@ impl Conditional {
                 block.constant - 0.5 * z.iter().map(|z| z * z).sum::<f64>()
             }
         }
+    }
+
+    /// Replaces the missing numbers of a completed row, which are at their conditional means, by a draw.
+    pub(super) fn draw(
+        &self,
+        numbers: &mut [f64],
+        seen: &[bool],
+        stream: &mut Stream,
+    ) -> Result<()> {
+        match &self.form {
+            Form::Diagonal { variances, .. } => {
+                for ((x, _), variance) in
+                    numbers.iter_mut().zip(seen).zip(variances).filter(|((_, seen), _)| !**seen)
+                {
+                    *x += variance.sqrt() * stream.normal();
+                }
+            }
+            Form::Full(Block { missing, covariance, .. }) => {
+                let (m, mut root) = (missing.len(), covariance.clone());
+                cholesky(&mut root, m)
+                    .map_err(|_| Error::numerical("a covariance is not positive definite"))?;
+                let mean: Vec<f64> = missing.iter().map(|j| numbers[*j]).collect();
+                let mut drawn = vec![0.0; m];
+                stream.multivariate_normal(&mean, &root, &mut drawn);
+                missing.iter().zip(drawn).for_each(|(j, x)| numbers[*j] = x);
+            }
+        }
+        Ok(())
     }
 
     /// Adds `r` times the second moments of a completed row, in the layout of the statistic; for full

@@ -1,9 +1,9 @@
 //! Predictions of a fitted mixture: labels, densities, and missing cells.
 
 use super::estep::Scorer;
-use super::{ColumnKind, Levels, Mixed, MixedData, MixedParameters};
+use super::{ColumnKind, Mixed, MixedData, MixedParameters};
 use crate::distributions::upper_gamma;
-use whimbrel_core::{Error, Result, math};
+use whimbrel_core::{Error, Key, Result, math};
 
 /// Predictions for rows.
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -27,6 +27,8 @@ pub enum Filled {
         place: (usize, usize),
         /// The conditional mean.
         mean: f64,
+        /// The conditional standard deviation.
+        sd: f64,
         /// The ends of the interval; integers for a count.
         interval: [f64; 2],
     },
@@ -47,67 +49,150 @@ impl Mixed {
         data: &MixedData,
         coverage: f64,
     ) -> Result<MixedPrediction> {
-        let (components, d) = (self.components(), self.numbers.len());
+        let (components, places) = (self.components(), self.places());
         let mut scorer = Scorer::new(self, theta);
         let mut out = MixedPrediction::default();
         let tails = [0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage];
         for row in 0..data.rows() {
-            let log_density = scorer.score(data, row)?;
-            if !log_density.is_finite() {
-                return Err(Error::numerical(format!(
-                    "row {} lies too far from every component to have a density",
-                    row + 1
-                )));
-            }
+            let log_density = density(&mut scorer, data, row)?;
             let r = &scorer.scores;
             let label = (1..components).fold(0, |best, k| if r[k] > r[best] { k } else { best });
             out.labels.push(label as u32);
             out.responsibilities.extend_from_slice(r);
             out.log_density.push(log_density);
-            let cells = data.row(row);
-            for (column, kind) in self.columns().iter().enumerate() {
-                if !cells[column].is_nan() {
-                    continue;
+            let gaps = places.iter().enumerate().filter(|(j, _)| data.row(row)[*j].is_nan());
+            let fill = |(j, at): (usize, &Place)| self.filled(theta, &scorer, (row, j), *at, tails);
+            out.filled.extend(gaps.map(fill));
+        }
+        Ok(out)
+    }
+
+    /// A missing cell of the row that was scored last.
+    fn filled(
+        &self,
+        theta: &MixedParameters,
+        scorer: &Scorer<'_>,
+        place: (usize, usize),
+        at: Place,
+        tails: [f64; 2],
+    ) -> Filled {
+        let (d, c, all) = (self.numbers.len(), self.counts.len(), self.all_levels());
+        let each = scorer.scores.iter().copied().enumerate();
+        match at {
+            Place::Number(at) => {
+                let part = |(k, weight): (usize, f64)| Normal {
+                    weight,
+                    mean: scorer.numbers[k * d + at],
+                    deviation: scorer.conditionals[k].variance(at).max(0.0).sqrt(),
+                };
+                let parts: Vec<Normal> = each.map(part).collect();
+                let moments = parts.iter().map(|p| (p.weight, p.mean, p.deviation * p.deviation));
+                let (mean, sd) = mean_and_sd(moments);
+                Filled::Scalar {
+                    place,
+                    mean,
+                    sd,
+                    interval: tails.map(|p| normal_quantile(&parts, p)),
                 }
-                let place = (row, column);
-                out.filled.push(match kind {
-                    ColumnKind::Number => {
-                        let at = self.numbers.iter().position(|j| *j == column).unwrap_or(0);
-                        let parts: Vec<Normal> = (0..components)
-                            .map(|k| Normal {
-                                weight: r[k],
-                                mean: scorer.numbers[k * d + at],
-                                deviation: scorer.conditionals[k].variance(at).max(0.0).sqrt(),
-                            })
-                            .collect();
-                        let mean = parts.iter().map(|part| part.weight * part.mean).sum();
-                        let interval = tails.map(|p| normal_quantile(&parts, p));
-                        Filled::Scalar { place, mean, interval }
-                    }
-                    ColumnKind::Count => {
-                        let at = self.counts.iter().position(|j| *j == column).unwrap_or(0);
-                        let c = self.counts.len();
-                        let parts: Vec<(f64, f64)> =
-                            (0..components).map(|k| (r[k], theta.rates[k * c + at])).collect();
-                        let mean = parts.iter().map(|(weight, rate)| weight * rate).sum();
-                        let interval = tails.map(|p| poisson_quantile(&parts, p));
-                        Filled::Scalar { place, mean, interval }
-                    }
-                    ColumnKind::Levels(count) => {
-                        let own = self.levels.iter().find(|levels| levels.column == column);
-                        let from = own.map_or(0, |Levels { from, .. }| *from);
-                        let all = self.all_levels();
-                        let probability = |l: usize| {
-                            (0..components).map(|k| r[k] * theta.levels[k * all + from + l]).sum()
-                        };
-                        let probabilities = (0..*count).map(probability).collect();
-                        Filled::Levels { place, probabilities }
-                    }
-                });
+            }
+            Place::Count(at) => {
+                let parts: Vec<(f64, f64)> =
+                    each.map(|(k, weight)| (weight, theta.rates[k * c + at])).collect();
+                let (mean, sd) = mean_and_sd(parts.iter().map(|(w, rate)| (*w, *rate, *rate)));
+                Filled::Scalar {
+                    place,
+                    mean,
+                    sd,
+                    interval: tails.map(|p| poisson_quantile(&parts, p)),
+                }
+            }
+            Place::Levels { from, count } => {
+                let probability = |l: usize| {
+                    each.clone().map(|(k, r)| r * theta.levels[k * all + from + l]).sum()
+                };
+                Filled::Levels { place, probabilities: (0..count).map(probability).collect() }
+            }
+        }
+    }
+
+    /// Imputations of the missing cells, row by row, for each key: a component is drawn from the row's
+    /// responsibilities, and the cells given this component and the observed ones. A draw depends on its
+    /// key, the number of the row and the row's cells alone.
+    pub fn draw(
+        &self,
+        theta: &MixedParameters,
+        data: &MixedData,
+        keys: &[Key],
+    ) -> Result<Vec<Vec<f64>>> {
+        let (d, c, all) = (self.numbers.len(), self.counts.len(), self.all_levels());
+        let mut scorer = Scorer::new(self, theta);
+        let (mut out, places) = (vec![Vec::new(); keys.len()], self.places());
+        for row in (0..data.rows()).filter(|row| data.row(*row).iter().any(|x| x.is_nan())) {
+            density(&mut scorer, data, row)?;
+            for (key, out) in keys.iter().zip(&mut out) {
+                let mut stream = key.child(row as u64).stream();
+                let k = stream.categorical(&scorer.scores);
+                let mut numbers = scorer.numbers[k * d..][..d].to_vec();
+                if d > 0 {
+                    let seen = &data.patterns[data.pattern[row] as usize];
+                    scorer.conditionals[k].draw(&mut numbers, seen, &mut stream)?;
+                }
+                for (at, _) in places.iter().zip(data.row(row)).filter(|(_, x)| x.is_nan()) {
+                    out.push(match *at {
+                        Place::Number(at) => numbers[at],
+                        Place::Count(at) => stream.poisson(theta.rates[k * c + at]) as f64,
+                        Place::Levels { from, count } => {
+                            stream.categorical(&theta.levels[k * all + from..][..count]) as f64
+                        }
+                    });
+                }
             }
         }
         Ok(out)
     }
+}
+
+/// The place of a column among the parameters of its kind.
+#[derive(Clone, Copy)]
+enum Place {
+    Number(usize),
+    Count(usize),
+    Levels { from: usize, count: usize },
+}
+
+impl Mixed {
+    fn places(&self) -> Vec<Place> {
+        let (mut numbers, mut counts, mut levels) = (0.., 0.., 0);
+        let place = |kind: &ColumnKind| match *kind {
+            ColumnKind::Number => Place::Number(numbers.next().unwrap_or(0)),
+            ColumnKind::Count => Place::Count(counts.next().unwrap_or(0)),
+            ColumnKind::Levels(count) => {
+                levels += count;
+                Place::Levels { from: levels - count, count }
+            }
+        };
+        self.columns().iter().map(place).collect()
+    }
+}
+
+/// Scores a row, which must have a density.
+fn density(scorer: &mut Scorer<'_>, data: &MixedData, row: usize) -> Result<f64> {
+    let log_density = scorer.score(data, row)?;
+    if !log_density.is_finite() {
+        let row = row + 1;
+        let what = format!("row {row} lies too far from every component to have a density");
+        return Err(Error::numerical(what));
+    }
+    Ok(log_density)
+}
+
+/// Mean and standard deviation of a mixture, from weights, means and variances.
+fn mean_and_sd(parts: impl Iterator<Item = (f64, f64, f64)> + Clone) -> (f64, f64) {
+    let mean: f64 = parts.clone().map(|(weight, mean, _)| weight * mean).sum();
+    let spread = |(weight, own, variance): (f64, f64, f64)| {
+        weight * (variance + (own - mean) * (own - mean))
+    };
+    (mean, parts.map(spread).sum::<f64>().sqrt())
 }
 
 struct Normal {

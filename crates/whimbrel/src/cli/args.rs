@@ -524,13 +524,14 @@ pub struct Impute {
     /// Number of imputations to draw from the fitted model
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub draws: u32,
-    /// Write the table itself: observed values, and estimates of missing cells
+    /// Write the table itself: observed values, and estimates of missing cells; with --draws K files,
+    /// FILE-1 to FILE-K, with imputations of them
     #[arg(long)]
     pub wide: bool,
     /// The observations, a CSV file like the job's [default: the job's own]
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Complete the table of one client, from its observations and its personal effect
+    /// Complete the table of one client: its rows, or its observations with its personal effect
     #[arg(long, value_name = "NAME")]
     pub client: Option<String>,
     /// Print one JSON object to standard output

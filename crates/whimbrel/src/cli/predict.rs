@@ -6,7 +6,7 @@ use super::messages::{data, note, warning};
 use super::output::Output;
 use crate::run::FinishedRun;
 use serde_json::{Map, Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use whimbrel_core::Error;
 use whimbrel_data::Input;
 use whimbrel_families::failure::{Failure, Result};
@@ -36,18 +36,38 @@ pub fn predict_command(args: &Predict) -> Result<u8> {
 pub fn impute_command(args: &Impute) -> Result<u8> {
     args.data.iter().try_for_each(|data| check_is_file(data))?;
     let run = FinishedRun::read(&args.run, &Terminal)?;
-    let out = output(&run, &args.out, args.force, args.json, args.data.as_deref())?;
     let data = args.data.as_deref().map(Input::from);
-    let options = ImputeOptions {
-        data: data.as_ref(),
-        client: args.client.as_deref(),
-        wide: args.wide,
-        draws: args.draws,
+    let (draws, client) = (args.draws, args.client.as_deref());
+    let files = match (args.wide, draws) {
+        (true, 1..) => {
+            (1..=draws).map(|k| Ok((k, numbered(&args.out, k)?))).collect::<Result<_>>()?
+        }
+        _ => vec![(draws, args.out.clone())],
     };
-    let mut found = out.write_with(|table| run.job.fit.impute(&run.model(), &options, table))?;
-    found.figures.insert("out".into(), out.shown().into());
-    found.notes.push(format!("table: {}", out.shown()));
+    let checked = |(draws, path): &(u32, PathBuf)| {
+        Ok((*draws, output(&run, path, args.force, args.json, args.data.as_deref())?))
+    };
+    let files: Vec<(u32, Output)> = files.iter().map(checked).collect::<Result<_>>()?;
+    let mut found = Imputed::default();
+    for (draws, out) in &files {
+        let options = ImputeOptions { data: data.as_ref(), client, wide: args.wide, draws: *draws };
+        found = out.write_with(|table| run.job.fit.impute(&run.model(), &options, table))?;
+    }
+    let shown: Vec<&str> = files.iter().map(|(_, out)| out.shown()).collect();
+    let listed = if files.len() == 1 { json!(shown[0]) } else { json!(shown) };
+    found.figures.extend([("draws".into(), json!(draws)), ("out".into(), listed)]);
+    found.notes.push(format!("table: {}", shown.join(", ")));
     say(found, args.json)
+}
+
+/// The file of an imputation: `table-2.csv` beside `table.csv`.
+fn numbered(path: &Path, number: u32) -> Result<PathBuf> {
+    let Some(stem) = path.file_stem().filter(|_| path != Path::new("-")) else {
+        let error = Error::config("--wide with --draws writes a file for each imputation");
+        return Err(error.hint("name a file as --out").into());
+    };
+    let end = path.extension().map_or(String::new(), |end| format!(".{}", end.display()));
+    Ok(path.with_file_name(format!("{}-{number}{end}", stem.display())))
 }
 
 /// Fits the personal part of a new client.

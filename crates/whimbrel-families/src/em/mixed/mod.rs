@@ -1,5 +1,6 @@
 //! Mixtures over tables of numbers, counts, binary and categorical columns, with missing cells.
 
+mod impute;
 mod keys;
 mod predict;
 mod tables;
@@ -11,12 +12,13 @@ use super::mixture::{Candidates, MixtureKeys, MixtureUse};
 use super::prepare::Preparing;
 use super::start::InitFile;
 use crate::failure::Result;
-use crate::family::{Ended, ModelUse, Predicted, RunData};
+use crate::family::{Ended, ImputeOptions, Imputed, ModelUse, Predicted, RunData};
 use crate::job::{DataSource, Job};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts};
 use keys::NUMERICS;
 use serde_json::{Map, Value, json};
+use std::io::Write;
 use std::path::PathBuf;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
@@ -64,6 +66,7 @@ fn varies(rows: &Loaded, column: usize) -> bool {
 
 impl MixtureKeys for MixedKeys {
     type Model = Mixed;
+    const SURROGATES: bool = false;
 
     fn candidates(&self) -> Candidates<'_> {
         Candidates { init: &self.init, components: &self.components, starts: self.starts }
@@ -173,5 +176,14 @@ impl MixtureUse for MixedKeys {
 
     fn predict(&self, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         predict::predict(self, run, file)
+    }
+
+    fn impute(
+        &self,
+        run: &ModelUse<'_>,
+        options: &ImputeOptions<'_>,
+        out: &mut dyn Write,
+    ) -> Result<Imputed> {
+        impute::impute(self, run, options, out)
     }
 }

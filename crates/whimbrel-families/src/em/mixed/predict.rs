@@ -3,26 +3,57 @@
 use super::keys::{MixedKeys, NUMERICS};
 use crate::failure::Result;
 use crate::family::{ModelUse, Predicted, Predictions};
+use crate::job::DataSource;
 use crate::usage::{mixture_columns, texts};
 use serde_json::{Value, json};
-use whimbrel_data::{CsvOptions, Input, MixedColumn};
+use std::sync::Arc;
+use whimbrel_core::Table;
+use whimbrel_data::{CsvOptions, Dataset, Input, MixedColumn};
 use whimbrel_models::mixed::{
     ColumnKind, Filled, Mixed, MixedParameters, MixedPrediction, MixedSettings, Numeric,
 };
 
 /// Nominal coverage of the intervals of missing numbers and counts.
-const COVERAGE: f64 = 0.9;
+pub(super) const COVERAGE: f64 = 0.9;
+
+/// Rows as read, and their cells in the model's columns.
+pub(super) struct Rows {
+    pub data: Arc<Dataset>,
+    pub table: Table,
+}
+
+/// Reads rows for a mixture over these columns; with `verbatim`, the other columns are read as text.
+pub(super) fn read_rows(
+    run: &ModelUse<'_>,
+    file: &Input,
+    columns: &[MixedColumn],
+    verbatim: bool,
+) -> Result<Rows> {
+    let options = run.csv_options();
+    let client = match &run.job.data.source {
+        DataSource::Csv(csv) => csv.partition.columns().first().map(|name| (*name).clone()),
+        _ => None,
+    };
+    let leveled = columns.iter().filter(|column| !column.levels.is_empty());
+    let mut text: Vec<String> = leveled.map(|column| column.name.clone()).chain(client).collect();
+    if verbatim {
+        let found = file.read(&options)?;
+        let others = found.columns().iter().map(|column| &column.name);
+        text.extend(others.filter(|name| columns.iter().all(|c| c.name != **name)).cloned());
+    }
+    let data = file.read(&CsvOptions { text, ..options })?;
+    Ok(Rows { table: data.mixed_table(columns)?, data })
+}
+
+/// The likeliest level, the first of ties.
+pub(super) fn likeliest(probabilities: &[f64]) -> usize {
+    let better = |best, l| if probabilities[l] > probabilities[best] { l } else { best };
+    (1..probabilities.len()).fold(0, better)
+}
 
 pub(super) fn predict(keys: &MixedKeys, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
     let (model, theta, columns) = load_model(keys, run)?;
-    let leveled = columns.iter().filter(|column| !column.levels.is_empty());
-    let text = leveled.map(|column| column.name.clone()).collect();
-    let data = file.read(&CsvOptions {
-        text,
-        spelling: run.job.data.spelling(),
-        ..CsvOptions::default()
-    })?;
-    let table = data.mixed_table(&columns)?;
+    let Rows { table, .. } = read_rows(run, file, &columns, false)?;
     let bound = model.data_from_rows(&table.values)?;
     let found = model.predict(&theta, &bound, COVERAGE)?;
     let (k, rows) = (model.components(), table.rows());
@@ -58,17 +89,15 @@ fn completed(
     found: &MixedPrediction,
 ) -> Vec<(String, Predictions)> {
     let (mut low, mut value, mut high) = (cells.clone(), cells.clone(), cells);
-    let mut likeliest = vec![1.0; value.len()];
+    let mut surety = vec![1.0; value.len()];
     for filled in &found.filled {
         match filled {
-            Filled::Scalar { place: (row, j), mean, interval } if *j == at => {
+            Filled::Scalar { place: (row, j), mean, interval, .. } if *j == at => {
                 (low[*row], value[*row], high[*row]) = (interval[0], *mean, interval[1]);
             }
             Filled::Levels { place: (row, j), probabilities } if *j == at => {
-                let best = (1..probabilities.len()).fold(0, |best, l| {
-                    if probabilities[l] > probabilities[best] { l } else { best }
-                });
-                (value[*row], likeliest[*row]) = (best as f64, probabilities[best]);
+                let best = likeliest(probabilities);
+                (value[*row], surety[*row]) = (best as f64, probabilities[best]);
             }
             _ => {}
         }
@@ -84,12 +113,12 @@ fn completed(
     let of = value.iter().map(|level| *level as usize).collect();
     vec![
         (name.clone(), Predictions::Labels { of, names: column.levels.clone() }),
-        (format!("{name}_p"), Predictions::Wide(likeliest)),
+        (format!("{name}_p"), Predictions::Wide(surety)),
     ]
 }
 
 /// The mixture of a run, and its columns.
-fn load_model(
+pub(super) fn load_model(
     keys: &MixedKeys,
     run: &ModelUse<'_>,
 ) -> Result<(Mixed, MixedParameters, Vec<MixedColumn>)> {
