@@ -395,7 +395,7 @@ fn states_of_another_version_are_refused() {
         for (bytes, version) in [(&other[..], 7), (&whole[5..], 1)] {
             let said = method.load(kind, bytes).err().unwrap().to_string();
             let why =
-                format!("it has version {version}, this program reads 2\nhint: finish the run");
+                format!("it has version {version}, this program reads 3\nhint: finish the run");
             assert!(said.contains(&why), "{kind:?}: {said}");
         }
     }
