@@ -47,9 +47,8 @@ impl Job {
             self.method.weights = self.private_weights();
         }
         let shares = self.privacy.masks && !self.method.kind.private.is_empty();
-        if let (true, false, Ok(grid)) = (shares, given("uplink", "codec"), SharedGrid::new(SHARES))
-        {
-            self.uplink.codec = Codec::Grid(grid);
+        if shares && !given("uplink", "codec") {
+            self.uplink.codec = SharedGrid::new(SHARES).map_or(Codec::Exact, Codec::Grid);
         }
         for (path, what, hint) in self.forbidden() {
             source.report_at(path, what, hint);
