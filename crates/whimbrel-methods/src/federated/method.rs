@@ -3,7 +3,7 @@
 use super::state::{Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
 use super::{
     Computed, Context, End, Federated, Framed, Judge, Local, MaybeFrame, Member, Oracle, Received,
-    Split, Told, held_out,
+    Split, Told, aggregate, held_out,
 };
 use crate::measures;
 use crate::settings::Budget;
@@ -91,6 +91,8 @@ impl<O: Judge> Method for Federated<O> {
         }
         if self.terms.privacy.min_group.is_some() {
             declared.measures.push(measures::withheld());
+            let parts = "each round: the number of parts left out, which too few rows determine";
+            declared.disclosures.push(aggregate("up", parts, 5));
         }
         if *self.terms.downlink.rule() == DownRule::Ghost {
             declared.measures.push(measures::ghost());
