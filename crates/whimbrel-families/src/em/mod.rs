@@ -272,9 +272,7 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
             return Ok(());
         }
         if self.reduces_variance() {
-            return Err(
-                "vr-fedem sends changes of statistics, and a change can rest on a single row",
-            );
+            return Err("vr-fedem sends changes of statistics, which can rest on a single row");
         }
         if job.method.step == Step::Theory {
             return Err("the constants of step = \"theory\" are maxima over single rows");
