@@ -36,7 +36,7 @@ kind = "fedem"
 allow_degenerate = true
 {length}
 """
-PRIVATE = "evaluate = {{ every = 80 }}\n[privacy]\nepsilon = {epsilon}\nnoise_seed = {seed}"
+PRIVATE = "evaluate = {{ every = 80 }}\n[privacy]\nepsilon = {epsilon}\nnoise_seed = {seed}\n"
 
 
 def centred(rows):
@@ -94,7 +94,8 @@ def objective(asked, folder, count, seed, epsilon):
     if epsilon is None:
         start, length = "starts = 5", ""
     else:
-        start, length = "", PRIVATE.format(epsilon=epsilon, seed=seed)
+        masks = "masks = true" if asked.masks else ""
+        start, length = "", PRIVATE.format(epsilon=epsilon, seed=seed) + masks
     (folder / "job.toml").write_text(JOB.format(seed=seed, components=count, start=start, length=length))
     out = folder / f"{count}-{seed}-{epsilon}"
     subprocess.run([asked.binary, "run", "job.toml", "--out", out], cwd=folder, check=True, capture_output=True)
@@ -106,6 +107,7 @@ def main():
     parser.add_argument("--binary", type=pathlib.Path, default="whimbrel")
     parser.add_argument("--digits", type=pathlib.Path, help="the file of digits; without it only synthetic rows")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--masks", action="store_true", help="noise in shares of the clients, under masks")
     asked = parser.parse_args()
     asked.binary = asked.binary.resolve() if asked.binary.exists() else asked.binary
     sets = [("digits", lambda: digits(asked.digits), (10, 3), asked.seeds)] if asked.digits else []

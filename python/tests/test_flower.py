@@ -218,10 +218,56 @@ def test_a_job_that_no_client_can_answer_ends_with_the_reason(wards: object) -> 
 
     with pytest.warns(UserWarning), pytest.raises(Exception) as raised:
         over(Failing(client, wards.WARDS, "east", 99, 99, False), flower.server_app(wards.JOB, whimbrel.TEMPORARY))
-    causes = [raised.value]
-    while causes[-1].__cause__ or causes[-1].__context__:
-        causes.append(causes[-1].__cause__ or causes[-1].__context__)
-    assert "none.csv" in " ".join(map(str, causes))
+    assert "none.csv" in causes(raised.value)
+
+
+def causes(error: BaseException) -> str:
+    found = [error]
+    while found[-1].__cause__ or found[-1].__context__:
+        found.append(found[-1].__cause__ or found[-1].__context__)
+    return " ".join(map(str, found))
+
+
+def test_a_client_masks_words_for_its_accepted_roster_alone(tmp_path: Path) -> None:
+    from flwr.app import Context, RecordDict
+    from whimbrel import flower
+
+    names = ["east", "north", "west"]
+    rng = np.random.default_rng(0)
+    rows = {name: (X := rng.normal(size=(40, 2)), X @ [1.0, -2.0]) for name in names}
+    lines = [f"{n},{u!r},{v!r},{y!r}" for n in names for (u, v), y in zip(rows[n][0].tolist(), rows[n][1].tolist(), strict=True)]
+    (tmp_path / "rows.csv").write_text("\n".join(["ward,u,v,y", *lines]) + "\n")
+    job = {
+        "seed": 5,
+        "data": {"source": "csv", "path": "rows.csv", "client": "ward", "columns": ["u", "v"], "target": "y"},
+        "model": {"kind": "linear"},
+        "method": {"kind": "qsgd", "rounds": 3, "step": 0.1},
+        "uplink": {"codec": {"kind": "grid", "bits": 16}},
+        "privacy": {"masks": True},
+        "federation": {"clients": names},
+    }
+    data = lambda context: (name := names[int(context.node_config["partition-id"])], rows[name])
+
+    def run(states: Path, roster: str, out: object) -> None:
+        network = Network(flower.client_app(data, states, roster=roster), names, "east", 99, 99, False)
+        context = Context(run_id=7, node_id=1, node_config={}, state=RecordDict(), run_config={})
+        flower.server_app(job, out)(network, context)
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    roster = tmp_path / "roster.txt"
+    roster.write_text("\n".join(flower.identity(first / name) for name in names))
+    run(first, f"@{roster}", tmp_path / "there")
+    here = whimbrel.run(job, tmp_path / "here", progress=False)
+    there = whimbrel.Run(tmp_path / "there")
+    assert there.model.keys() == here.model.keys()
+    for name, tensor in here.model.items():
+        np.testing.assert_array_equal(there.model[name], tensor)
+    # The clients of the second run have other identities.
+    with pytest.raises(Exception) as raised:
+        run(second, f"@{roster}", whimbrel.TEMPORARY)
+    assert "accepted" in causes(raised.value)
+    with pytest.raises(ValueError, match="state_dir"):
+        flower.client_app(data, roster=f"@{roster}")
 
 
 def test_a_run_on_flower_is_not_resumed(wards: object) -> None:

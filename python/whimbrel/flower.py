@@ -28,7 +28,7 @@ from ._learner import Learner, offered
 from ._progress import Listener
 from ._run import Existing, Out, Run, carry_out, refuse_resume
 
-__all__ = ["client_app", "server_app"]
+__all__ = ["client_app", "identity", "server_app"]
 
 STYPE = "whimbrel.bytes"
 _RECORD = "whimbrel"
@@ -38,8 +38,8 @@ DataFn = Callable[[Context], tuple[str, Data]]
 
 _LOG = logging.getLogger("whimbrel")
 _TRUSTED = (
-    "this client answers the server's job without a consent screen, minimum numbers of rows and a check of the "
-    "other clients' keys; `whimbrel join` has them (docs/guide/flower.md, Limits)"
+    "this client answers the server's job without a consent screen, minimum numbers of rows and, unless `roster` is "
+    "given, a check of the other clients' keys; `whimbrel join` has them (docs/guide/flower.md, Limits)"
 )
 
 # Seconds between polls for missing nodes.
@@ -212,6 +212,8 @@ def client_app(
     state_dir: str | PathLike[str] | None = None,
     learner: Learner | None = None,
     mods: Sequence[Any] = (),
+    *,
+    roster: str | None = None,
 ) -> ClientApp:
     """A `ClientApp` for a client of a job.
 
@@ -220,9 +222,16 @@ def client_app(
     SuperNode. `mods` are Flower's; they may observe messages and delay them, but not change their arrays, which
     are encoded bytes: mods that clip, add noise or mask (`fixedclipping_mod`, `secaggplus_mod`) end in an error,
     and the job's `[privacy]` has these.
+
+    `roster` is the roster that this client accepts in a job with `masks`, as in `whimbrel join --roster`: a line
+    `name fingerprint` for each client, the fingerprint of the whole roster, or `@FILE`. The client's identity is
+    kept in the folder `NAME` of `state_dir`; `identity` shows its line. Under another roster the client sends no
+    masked words, and its answers are errors.
     """
     app = ClientApp(mods=list(mods))
     folder = None if state_dir is None else Path(state_dir)
+    if roster is not None and folder is None:
+        raise ValueError("`roster` needs `state_dir`, which keeps the client's identity")
 
     @app.query("whimbrel")
     def query(message: Message, context: Context) -> Message:
@@ -237,7 +246,8 @@ def client_app(
         seen, saved = _saved(context, place)
         number, arrays = int(told["number"]), message.content[_RECORD]
         with offered(learner):
-            shard = _shard(context, data_fn, str(told["offer"]), int(told["client"]), saved)
+            trusted = None if roster is None or folder is None else (folder, roster)
+            shard = _shard(context, data_fn, str(told["offer"]), int(told["client"]), saved, trusted)
             if "earlier" in told and int(told["earlier"]) > seen:
                 shard.answer(_bytes(arrays["earlier"]))
             answer = shard.answer(_bytes(arrays["batch"]))
@@ -276,8 +286,19 @@ def _saved(context: Context, place: Path | None) -> tuple[int, bytes | None]:
     return int.from_bytes(kept[:_NUMBER_BYTES], "little"), kept[_NUMBER_BYTES:]
 
 
+def identity(folder: str | PathLike[str]) -> str:
+    """The line of a client for the rosters of the others, like `whimbrel identity FOLDER`: the folder's name and a
+    fingerprint. The secret in the folder is drawn on first use."""
+    return _whimbrel.identity(Path(folder))
+
+
 def _shard(
-    context: Context, data_fn: DataFn, offer: str, client: int, saved: bytes | None
+    context: Context,
+    data_fn: DataFn,
+    offer: str,
+    client: int,
+    saved: bytes | None,
+    trusted: tuple[Path, str] | None,
 ) -> _whimbrel.Shard:
     state, shard = _machines.get((context.run_id, context.node_id), (None, None))
     if shard is not None and state == saved:
@@ -285,15 +306,19 @@ def _shard(
     if saved is None:
         _LOG.warning(_TRUSTED)
     offered = _whimbrel.Offered(offer)
-    _, data = data_fn(context)
+    name, data = data_fn(context)
+    roster = None
+    if trusted is not None:
+        folder, given = trusted
+        roster = (folder / name, Path(given[1:]).read_text() if given.startswith("@") else given)
     if isinstance(data, (str, PathLike)):
-        return offered.join(client, data, saved)
+        return offered.join(client, data, saved, roster)
     X, y = data if isinstance(data, tuple) else (data, None)
     if (y is None) != (offered.target is None):
         raise ValueError("either the job or the rows have targets, but not both")
     target = None if y is None else (str(offered.target), np.ascontiguousarray(y, dtype=np.float64))
     rows = _whimbrel.Rows(np.ascontiguousarray(X, dtype=np.float64), offered.columns, target)
-    return offered.join(client, rows, saved)
+    return offered.join(client, rows, saved, roster)
 
 
 def _array(content: bytes) -> Array:

@@ -74,6 +74,15 @@ pub struct DynTask<'a> {
     pub key: Key,
 }
 
+/// One client's finished work.
+pub struct DynDone {
+    /// Its state once the upload is accepted.
+    pub client: Opaque,
+    pub up: Vec<u8>,
+    /// [`Method::withheld`](crate::method::Method::withheld) of the upload.
+    pub withheld: u32,
+}
+
 /// Encoded messages of clients, in id order.
 pub type Messages<'a, 'b> = &'a mut dyn Iterator<Item = (ClientId, Cow<'b, [u8]>)>;
 
@@ -98,11 +107,7 @@ pub trait DynMethod: Send + Sync {
         key: Key,
     ) -> Result<(Opaque, Message)>;
     fn place(&self, client: &Opaque, down: &Message) -> Result<Place>;
-    fn local_steps(
-        &self,
-        tasks: &[DynTask<'_>],
-        threads: &dyn Spread,
-    ) -> Vec<Result<(Opaque, Vec<u8>)>>;
+    fn local_steps(&self, tasks: &[DynTask<'_>], threads: &dyn Spread) -> Vec<Result<DynDone>>;
     fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()>;
     fn merge(&self, fold: &mut Opaque, other: Opaque) -> Result<()>;
     fn server_step(&self, server: Opaque, fold: Opaque, key: Key) -> Result<Opaque>;
@@ -130,7 +135,7 @@ impl dyn DynMethod + '_ {
         down: &Message,
         data: &Bound,
         key: Key,
-    ) -> Result<(Opaque, Vec<u8>)> {
+    ) -> Result<DynDone> {
         let done = self.local_steps(&[DynTask { client, down, data, key }], &InTurn).pop();
         done.unwrap_or_else(|| Err(left_out()))
     }
@@ -191,17 +196,16 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         self.0.place(view(client)?, &down.read()?)
     }
 
-    fn local_steps(
-        &self,
-        tasks: &[DynTask<'_>],
-        threads: &dyn Spread,
-    ) -> Vec<Result<(Opaque, Vec<u8>)>> {
+    fn local_steps(&self, tasks: &[DynTask<'_>], threads: &dyn Spread) -> Vec<Result<DynDone>> {
         let typed = tasks.iter().map(|task| {
             let (client, data) = (view(task.client)?, bound(task.data)?);
             Ok(Task { client, down: task.down.read()?, data, key: task.key })
         });
         let done = for_readable(typed, |tasks| self.0.local_steps(&tasks, threads));
-        let erase = |(client, up): (M::Client, M::Up)| (Box::new(client) as Opaque, up.to_bytes());
+        let erase = |(client, up): (M::Client, M::Up)| {
+            let (client, withheld) = (Box::new(client), self.0.withheld(&up));
+            DynDone { client, up: up.to_bytes(), withheld }
+        };
         threads.map(done, |done| done.map(erase))
     }
 
@@ -276,6 +280,10 @@ pub fn for_readable<T, R>(
     items: impl Iterator<Item = Result<T>>,
     work: impl FnOnce(Vec<T>) -> Vec<Result<R>>,
 ) -> Vec<Result<R>> {
+    let items: Vec<Result<T>> = items.collect();
+    if items.iter().all(Result::is_ok) {
+        return work(items.into_iter().filter_map(Result::ok).collect());
+    }
     let (mut readable, mut errors) = (Vec::new(), Vec::new());
     for item in items {
         match item {

@@ -28,7 +28,7 @@ pub mod wire;
 
 pub use decentralised::Decentralised;
 pub use declare::Measure;
-pub use erased::{Bound, DynMethod, DynSender, DynTask, Erased, Opaque, StateKind};
+pub use erased::{Bound, DynDone, DynMethod, DynSender, DynTask, Erased, Opaque, StateKind};
 pub use error::{Error, Result};
 pub use frame::Frame;
 pub use id::{ClientId, Probability, StepSize};

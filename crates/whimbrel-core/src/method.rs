@@ -96,6 +96,10 @@ pub trait Method: Send + Sync + 'static {
         let step = |t: &Task<'_, Self>| self.local_step(t.client, &t.down, t.data, t.key);
         tasks.iter().map(step).collect()
     }
+    /// The parts of this message that the client withheld because too few rows determine them.
+    fn withheld(&self, _up: &Self::Up) -> u32 {
+        0
+    }
     /// Adds one upload. The result must not depend on the order of calls.
     fn absorb(
         &self,

@@ -16,7 +16,7 @@
 use crate::client::{Purpose, StepId};
 use crate::run::Stage;
 use whimbrel_core::method::Allowance;
-use whimbrel_core::{ClientId, Error, Result, wire};
+use whimbrel_core::{ClientId, DynDone, Error, Result, wire};
 
 /// The user's limits beyond those of the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,10 +201,12 @@ pub struct Answered {
     evaluated: Option<(u32, Vec<u8>)>,
     pub evaluations: u32,
     pub bytes: u64,
+    /// Parts withheld from uploads because too few rows determine them.
+    pub withheld: u64,
 }
 
 wire!(Ledger { entries, renewals, before, bytes_before, client, stages });
-wire!(Answered { stage, enrolled, kinds, last, evaluated, evaluations, bytes });
+wire!(Answered { stage, enrolled, kinds, last, evaluated, evaluations, bytes, withheld });
 
 impl Answered {
     /// Exchanges answered, of one kind.
@@ -244,6 +246,11 @@ impl Ledger {
     /// Bytes of the answers since the last renewal.
     pub fn bytes(&self) -> u64 {
         self.stages.iter().map(|answered| answered.bytes).sum()
+    }
+
+    /// Parts withheld from these answers because too few rows determine them.
+    pub fn withheld(&self) -> u64 {
+        self.stages.iter().map(|answered| answered.withheld).sum()
     }
 
     /// Renews the consent: the limits apply anew from the current stage on.
@@ -452,6 +459,7 @@ impl Ledger {
                 evaluated,
                 evaluations,
                 bytes: 0,
+                withheld: 0,
             });
             self.sent(bytes);
         }
@@ -471,12 +479,13 @@ impl Ledger {
         agreed: Option<Kind>,
         (number, kind): (u32, usize),
         asked: &[u8],
-        bytes: usize,
+        done: &DynDone,
     ) {
         self.entries += 1;
         let Some(answered) = self.stages.last_mut() else { return };
         let is_new = !matches!(&answered.last, Some((last, _)) if *last == number);
-        answered.bytes += if is_new { bytes as u64 } else { 0 };
+        answered.bytes += if is_new { done.up.len() as u64 } else { 0 };
+        answered.withheld += if is_new { u64::from(done.withheld) } else { 0 };
         let repeats = agreed.is_some_and(|agreed| answered.repeats(&agreed, kind, asked));
         let counts = is_new && !repeats;
         if answered.kinds.len() <= kind {

@@ -329,7 +329,7 @@ impl ClientMachine {
         let drawn = self.ledger.check_asides(&open.agreement, number, place.asides)?;
         let keys = StageKeys::new(self.participant.seed, at.stage).exchange_of(drawn, open.steps);
         let key = keys.local(question.client);
-        let (state, upload) = match method.local_step(&state, message, &open.data, key) {
+        let done = match method.local_step(&state, message, &open.data, key) {
             Ok(done) => done,
             Err(error) => {
                 // That the rows failed tells of them; a refused message does not.
@@ -339,12 +339,11 @@ impl ClientMachine {
                 return Err(error);
             }
         };
-        let state = state.save();
         let agreed = open.agreement.kinds.get(place.kind).copied();
         let most = open.agreement.upload_max(agreed);
-        self.ledger.check_bytes(&open.agreement, most, (Purpose::Exchange, at), &upload)?;
-        self.ledger.exchanged(agreed, (number, place.kind), asked, upload.len());
-        Ok((state, upload))
+        self.ledger.check_bytes(&open.agreement, most, (Purpose::Exchange, at), &done.up)?;
+        self.ledger.exchanged(agreed, (number, place.kind), asked, &done);
+        Ok((done.client.save(), done.up))
     }
 
     fn evaluate(&mut self, question: &Question, asked: &[u8]) -> Result<Vec<u8>> {

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_core::method::{Artifact, ClientGroup, Metric};
 use whimbrel_core::{
-    ClientId, DynMethod, DynTask, Error, InTurn, Message, Opaque, Result, Spread, StateKind,
+    ClientId, DynDone, DynMethod, DynTask, Error, InTurn, Message, Opaque, Result, Spread,
+    StateKind,
 };
 
 pub use crate::federation::{Duty, Federation};
@@ -422,12 +423,12 @@ impl Simulator {
         &self,
         exchange: &Exchange,
         one: Asked<S>,
-        done: Result<(Opaque, Vec<u8>)>,
+        done: Result<DynDone>,
         shard: &mut Shard,
     ) -> Placed<()> {
         let Asked { at, invited, mut slot, peer, .. } = one;
         let failed = |e| (at, name(e, &self.federation.names, invited.id));
-        let (client, up) = done.map_err(failed)?;
+        let DynDone { client, up, .. } = done.map_err(failed)?;
         slot.bytes_up = up.len() as u64;
         let lost = exchange.keys.loss();
         // Simulated losses spare evaluations; a replay repeats those of a network.

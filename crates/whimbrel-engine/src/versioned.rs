@@ -14,7 +14,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Result, Wire};
 
 const MAGIC: &[u8; 8] = b"WHIMFILE";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEAD: usize = 16;
 const DAMAGED: &str = "it is damaged or cut short (its checksum does not match)\n\
                        hint: restore the folder from a copy";
@@ -46,6 +46,22 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
+/// The file of a client's identity under masks.
+pub const MASK_IDENTITY: &str = "mask-identity";
+
+/// The secret in a file, drawn from the operating system where there is none.
+pub fn secret(path: &Path) -> Result<[u8; 32]> {
+    if let Some(kept) = read(path)? {
+        let kept = kept.try_into();
+        return kept.map_err(|_| Error::storage(path.display(), "this is not a secret"));
+    }
+    let drawn = ring::rand::generate(&ring::rand::SystemRandom::new());
+    let drawn: [u8; 32] =
+        drawn.map_err(|_| Error::internal("the system provides no random numbers"))?.expose();
+    write(path, &drawn)?;
+    Ok(drawn)
+}
+
 /// The file in a client's folder that holds its personal artifact.
 pub const OWN: &str = "own";
 
@@ -66,7 +82,7 @@ mod tests {
         write(&path, b"whimbrel").unwrap();
         let whole = std::fs::read(&path).unwrap();
         let hex = whimbrel_core::wire::hex(&whole);
-        assert_eq!(hex, "5748494d46494c45020000002b9963af7768696d6272656c");
+        assert_eq!(hex, "5748494d46494c45030000002b9963af7768696d6272656c");
         assert_eq!(read(&path).unwrap().unwrap(), b"whimbrel");
         let said = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
@@ -82,7 +98,7 @@ mod tests {
         }
         let mut other = whole.clone();
         other[8] = 9;
-        assert!(said(&other).contains("it has version 9, this program reads 2"));
+        assert!(said(&other).contains("it has version 9, this program reads 3"));
         assert!(said(b"whimbrel").contains("not a file of this program"));
     }
 }

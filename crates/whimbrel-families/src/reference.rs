@@ -7,7 +7,7 @@ use crate::job::method::{WEIGHT_WORDS, WEIGHTS};
 use crate::job::{data, sections};
 use crate::registry::registry;
 use whimbrel_job::key::{JobKey, Section, Word};
-use whimbrel_job::reference::{self, Page, Part, Row, rows};
+use whimbrel_job::reference::{self, KeyList, Page, Row, rows};
 
 const HEAD: &str = "A job file describes data, model and method. It is [TOML](https://toml.io). Unknown keys,
 wrong types, impossible values and keys that do not apply to the chosen kind are errors with a line and a
@@ -52,8 +52,8 @@ fn index(root: &'static Section, pages: &[Page]) -> Page {
     let links = pages.iter().map(|page| format!("- [{}](job/{}.md)\n", page.title, page.name));
     let doc =
         format!("{HEAD}\nA whole job:\n\n```toml\n{whole}```\n\n{}", links.collect::<String>());
-    let top = Part { heading: "Above the first table".into(), ..Part::of(root) };
-    let parts = vec![Part { doc: doc.trim_end().to_owned(), ..Part::default() }, top];
+    let top = KeyList { heading: "Above the first table".into(), ..KeyList::of(root) };
+    let parts = vec![KeyList { doc: doc.trim_end().to_owned(), ..KeyList::default() }, top];
     Page { name: "job-file".into(), title: "The job file".into(), parts }
 }
 
@@ -79,15 +79,15 @@ fn pages() -> Vec<Page> {
         page(
             &section.name.replace('.', "-"),
             &format!("`[{}]`", section.name),
-            vec![Part::of(section)],
+            vec![KeyList::of(section)],
         )
     };
     let of_data = |name: &str, title: &str, doc: &str, keys| {
-        let part = Part { doc: doc.into(), keys: rows(keys), ..Part::default() };
+        let part = KeyList { doc: doc.into(), keys: rows(keys), ..KeyList::default() };
         page(name, &format!("`[data]`: {title}"), vec![part])
     };
     let mut pages = vec![
-        page("data", "`[data]`", vec![Part { keys: rows(data::GENERAL), ..Part::of(data) }]),
+        page("data", "`[data]`", vec![KeyList { keys: rows(data::GENERAL), ..KeyList::of(data) }]),
         of_data(
             "data-cells",
             "tables with gaps",
@@ -113,7 +113,7 @@ fn pages() -> Vec<Page> {
         able => Row::among(key, able, &all),
     });
     let shared: Vec<Row> = shared.collect();
-    pages.push(page("method", "`[method]`", vec![Part { keys: shared, ..Part::of(method) }]));
+    pages.push(page("method", "`[method]`", vec![KeyList { keys: shared, ..KeyList::of(method) }]));
     pages.extend([uplink, downlink, privacy, simulation, federation].map(of));
     pages
 }
@@ -158,7 +158,7 @@ fn part(
     kinds: &[Kind],
     passes: &dyn Fn(&JobKey) -> bool,
     example: &'static str,
-) -> Part {
+) -> KeyList {
     let mut keys: Vec<Row> = Vec::new();
     for key in kinds.iter().flat_map(|(_, keys)| *keys).filter(|key| passes(key)) {
         if !keys.iter().any(|row| std::ptr::eq(row.key, *key)) {
@@ -169,7 +169,7 @@ fn part(
         }
     }
     let (heading, doc) = (format!("`[{table}]`"), doc.to_owned());
-    Part { heading, doc, keys, kinds: kinds.iter().map(|(word, _)| *word).collect(), example }
+    KeyList { heading, doc, keys, kinds: kinds.iter().map(|(word, _)| *word).collect(), example }
 }
 
 /// The behaviour without a key whose default is the method's.

@@ -7,12 +7,12 @@ pub struct Page {
     /// File name without its ending.
     pub name: String,
     pub title: String,
-    pub parts: Vec<Part>,
+    pub parts: Vec<KeyList>,
 }
 
 /// A list of keys under a heading.
 #[derive(Default)]
-pub struct Part {
+pub struct KeyList {
     /// Empty for a page of one part.
     pub heading: String,
     pub doc: String,
@@ -40,7 +40,7 @@ impl Row {
     }
 }
 
-impl Part {
+impl KeyList {
     /// All keys of a table.
     pub fn of(section: &'static Section) -> Self {
         let Section { doc, keys, example, .. } = section;

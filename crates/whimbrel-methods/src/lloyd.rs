@@ -2,12 +2,15 @@
 //!
 //! The state is the share of the rows and the centre of each cluster, centres in units of a radius `R`.
 //! A row sends a one for its nearest centre and itself over `R`, scaled down to the unit ball, so that
-//! it moves the sum by at most `sqrt(2)`. Centres start at given, data-free places.
+//! it moves the sum by at most `sqrt(2)`. The first round assigns all rows to one cluster and places the
+//! centres on a sphere of one column's scale around their noisy mean, in directions that do not depend on
+//! the data. Centres at one distance have cones as cells; of centres at several distances the nearest one
+//! would get most rows, since in high dimensions its distance decides.
 
 use crate::federated::Simple;
 use crate::kmeans::distance2;
 use std::f64::consts::SQRT_2;
-use whimbrel_core::{Key, Table};
+use whimbrel_core::{Key, Table, vector};
 
 /// The rounds of the start.
 pub const ROUNDS: u32 = 4;
@@ -21,32 +24,31 @@ const SMALL: f64 = 0.1;
 #[derive(Clone, Debug)]
 pub struct Lloyd {
     pub clusters: usize,
-    /// Shares, then centres over the radius.
-    first: Vec<f64>,
+    /// Unit vectors from the mean to the first centres, over the radius.
+    directions: Vec<f64>,
     columns: usize,
 }
 
 impl Lloyd {
-    /// Centres drawn from the standard normal distribution.
+    /// Directions drawn from `key`.
     pub fn new(clusters: usize, columns: usize, key: Key) -> Self {
-        let mut first = vec![1.0 / clusters as f64; clusters * (1 + columns)];
-        key.stream().fill_normal(&mut first[clusters..]);
-        first[clusters..].iter_mut().for_each(|x| *x /= radius(columns));
-        Self { clusters, first, columns }
+        let mut directions = vec![0.0; clusters * columns];
+        key.stream().fill_normal(&mut directions);
+        for direction in directions.chunks_exact_mut(columns) {
+            let norm = vector::norm2_squared(direction).sqrt();
+            vector::scale(direction, 1.0 / (norm * radius(columns)));
+        }
+        Self { clusters, directions, columns }
     }
 
     /// The length of the state.
     pub fn dimension(&self) -> usize {
-        self.first.len()
+        self.clusters * (1 + self.columns)
     }
 
-    /// Weights and means of components at a state.
-    pub fn components(&self, state: &[f64]) -> (Vec<f64>, Vec<f64>) {
-        let (shares, centres) = state.split_at(self.clusters);
-        let least = SMALL / self.clusters as f64;
-        let total: f64 = shares.iter().map(|share| share.max(least)).sum();
-        let weights = shares.iter().map(|share| share.max(least) / total).collect();
-        (weights, centres.iter().map(|x| x * radius(self.columns)).collect())
+    /// The centres of a state.
+    pub fn centres(&self, state: &[f64]) -> Vec<f64> {
+        state[self.clusters..].iter().map(|x| x * radius(self.columns)).collect()
     }
 }
 
@@ -57,7 +59,7 @@ fn radius(columns: usize) -> f64 {
 
 impl Simple for Lloyd {
     fn start(&self, _: usize) -> Vec<f64> {
-        self.first.clone()
+        vec![0.0; self.dimension()]
     }
 
     fn value(&self, at: &[f64], rows: &Table, _: Key) -> Vec<f64> {
@@ -77,10 +79,18 @@ impl Simple for Lloyd {
         sums
     }
 
-    fn step(&self, at: &mut [f64], mean: &[f64], _: u32) {
+    fn step(&self, at: &mut [f64], mean: &[f64], round: u32) {
         let (shares, centres) = at.split_at_mut(self.clusters);
         let (counts, sums) = mean.split_at(self.clusters);
         shares.copy_from_slice(counts);
+        if round == 0 {
+            // All centres are zero, and equal distances assign all rows to the first one.
+            centres.copy_from_slice(&self.directions);
+            for centre in centres.chunks_exact_mut(self.columns) {
+                vector::axpy(centre, 1.0 / counts[0].max(SMALL), &sums[..self.columns]);
+            }
+            return;
+        }
         let clusters = centres.chunks_exact_mut(self.columns).zip(sums.chunks_exact(self.columns));
         for ((centre, sum), count) in clusters.zip(counts) {
             if *count * self.clusters as f64 >= SMALL {

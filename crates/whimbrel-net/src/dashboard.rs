@@ -300,6 +300,7 @@ fn view(status: &status::Status, about: &About) -> Status {
         rounds_per_second: status.rounds_per_second,
         round_seconds: status.round_seconds,
         epsilon_spent: status.epsilon_spent,
+        delta: status.delta,
         log_bytes: status.log_bytes,
         disk_free: status.disk_free,
         bytes_up: status.bytes_up,
@@ -450,6 +451,7 @@ mod tests {
         board.exchanged(strip(vec![0]));
         board.refuse(Refusal::Late);
         board.change(|s| s.measures = vec![Measure::objective("")]);
+        board.change(|s| (s.epsilon_spent, s.delta) = (Some(1.5), Some(1e-5)));
         board.row(
             serde_json::json!({ "round": 1, "objective": 2.5, "bits_up": 80, "bits_down": 16 }),
         );
@@ -589,11 +591,9 @@ mod tests {
             clients,
             [("<north>", ClientState::Connected, "yy"), ("south", ClientState::Invited, "yn")]
         );
-        assert_eq!((shown.series[0].bytes_up, shown.series[0].bytes_down), (10, 2));
-        assert_eq!(
-            (shown.series[0].figures["objective"], shown.exchange.unwrap().answered),
-            (2.5, 1)
-        );
+        let (row, open) = (&shown.series[0], shown.exchange.as_ref().unwrap());
+        assert_eq!((row.bytes_up, row.bytes_down, open.answered), (10, 2, 1));
+        assert_eq!((shown.epsilon_spent, shown.delta), (Some(1.5), Some(1e-5)));
         assert_eq!(shown.refused, [("the exchange is closed".to_string(), 1)]);
         assert!(metrics_text(&shown).contains("whimbrel_objective 2.5"));
     }

@@ -116,6 +116,13 @@ impl NoiseShare {
         steps + 10.0 * (self.variance as f64).sqrt()
     }
 
+    /// Whether a vector in words of 32 bits has the sensitivity for which the shares were made.
+    pub fn covers(&self, words: &[u64], sensitivity: f64) -> bool {
+        let squares: f64 = words.iter().map(|word| f64::from(*word as i32).powi(2)).sum();
+        let steps = sensitivity / f64::from(self.exponent).exp2();
+        squares.sqrt() <= steps + (words.len() as f64).sqrt()
+    }
+
     /// Adds the share of one client and exchange to words modulo their width.
     pub fn add(&self, words: &mut [u64], bits: &mut impl Bits) {
         for word in words {

@@ -9,6 +9,7 @@ mod errors;
 mod jobs;
 mod learner;
 mod machines;
+mod roster;
 mod rows;
 mod runs;
 mod shard;
@@ -28,6 +29,8 @@ mod _whimbrel {
     use super::learner::{OwnLearner, network_gradient};
     #[pymodule_export]
     use super::machines::{keep_own, serve};
+    #[pymodule_export]
+    use super::roster::identity;
     #[pymodule_export]
     use super::rows::Rows;
     #[pymodule_export]

@@ -3,11 +3,13 @@
 use crate::errors::detached;
 use crate::jobs::JobText;
 use crate::machines::{ANSWER_HEAD, Asked, Batch, shard_of};
+use crate::roster::trust;
 use crate::rows::Source;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use whimbrel::parts::core::method::Artifact;
 use whimbrel::parts::core::{
@@ -331,20 +333,24 @@ impl Offered {
         self.offer.schema().target.as_ref().map(|target| target.column.clone())
     }
 
-    /// The client of this number with its own rows.
-    #[pyo3(signature = (client, data, saved=None))]
+    /// The client of this number with its own rows; under masks possibly with the folder of its identity
+    /// and the accepted roster.
+    #[pyo3(signature = (client, data, saved=None, roster=None))]
     fn join(
         &self,
         py: Python<'_>,
         client: u32,
         data: Source,
         saved: Option<&[u8]>,
+        roster: Option<(PathBuf, String)>,
     ) -> PyResult<Shard> {
         detached(py, || {
             let unknown = || Failure::config(format!("the job has no client number {client}"));
             let name = self.offer.names().get(client as usize).ok_or_else(unknown)?.clone();
-            let plan = self.offer.plan()?;
-            let (seed, evaluates) = (self.offer.job()?.seed, plan.evaluates());
+            let job = self.offer.job()?;
+            let trust = roster.map(|(folder, accepted)| trust(&job, &folder, &accepted));
+            let plan = self.offer.plan_of_client(trust.transpose()?.unwrap_or_default(), None)?;
+            let (seed, evaluates) = (job.seed, plan.evaluates());
             let rows = self.offer.read(data.input(), &name)?;
             Shard::of(plan, seed, evaluates, vec![(ClientId(client), name, rows)], saved)
         })

@@ -19,8 +19,8 @@
 use std::borrow::Cow;
 use whimbrel_core::method::{ClientGroup, MetricValue, Next};
 use whimbrel_core::{
-    Bound, ClientData, ClientId, DynMethod, DynSender, DynTask, InTurn, Key, Message, Opaque,
-    Result, StateKind, Stream,
+    Bound, ClientData, ClientId, DynDone, DynMethod, DynSender, DynTask, InTurn, Key, Message,
+    Opaque, Result, StateKind, Stream,
 };
 
 /// The maximum of declared bytes: a larger declaration would not bound anything.
@@ -165,12 +165,12 @@ impl<'a> Run<'a> {
         let (peer, down) = self.down(i, key);
         let local = key.child(3).child(i as u64);
         let up = self.method.local_step(&self.clients[i], &down, &self.data[i], local);
-        let (client, bytes) = up.expect("a local step");
+        let DynDone { client, up: bytes, .. } = up.expect("a local step");
         let whole = self.down(i, key).1.to_bytes().into();
         let task =
             |down| DynTask { client: &self.clients[i], down, data: &self.data[i], key: local };
         for done in self.method.local_steps(&[task(&down), task(&whole)], &InTurn) {
-            let (_, again) = done.expect("a local step among several");
+            let again = done.expect("a local step among several").up;
             assert!(bytes == again, "{}: two uploads of one local step", self.name);
         }
         self.declared.check(self.name, "up", &bytes);
@@ -264,7 +264,7 @@ impl<'a> Run<'a> {
         hostile(&sound.to_bytes(), "down", self.name, |bytes| {
             let message = bytes.to_vec().into();
             let step = |client, down| self.method.local_step(client, down, &self.data[0], key);
-            let (client, _) = step(&self.clients[0], &message)?;
+            let client = step(&self.clients[0], &message)?.client;
             // Its coordinator accepted the answer: the client goes on, or refuses the next message.
             let _ = step(&client, &sound);
             let _ = step(&client, &message);

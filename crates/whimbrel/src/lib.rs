@@ -56,13 +56,13 @@ pub use api::{
     LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners, Personal, PersonalFit,
     Progress, RegressionFit, Rows, Run, Setting, Simulate, Simulated,
 };
+pub use whimbrel_codec::channel::Preset;
 pub use whimbrel_core::{Key, Table};
 pub use whimbrel_families::failure::{Failure as Error, Result};
 pub use whimbrel_families::family::{Predicted, Predictions};
 pub use whimbrel_families::regression::keys::FamilyKey as GlmFamily;
 pub use whimbrel_families::table::completed::Estimate;
 pub use whimbrel_methods::federated::Simple;
-pub use whimbrel_methods::sgd::Preset;
 pub use whimbrel_models::glm::inference::Coefficient;
 pub use whimbrel_models::gmm::Covariance;
 

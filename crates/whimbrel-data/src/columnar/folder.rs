@@ -12,15 +12,15 @@ const DEPTH_MAX: usize = 32;
 
 /// A file, and the values of the partition columns in its path.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct FilePart {
     pub path: PathBuf,
     pub keys: Vec<(String, Option<String>)>,
 }
 
 /// The file itself, or the files of a folder in the order of their paths.
-pub(super) fn parts(path: &Path) -> Result<Vec<Part>> {
+pub(super) fn parts(path: &Path) -> Result<Vec<FilePart>> {
     if !path.is_dir() {
-        return Ok(vec![Part { path: path.into(), keys: Vec::new() }]);
+        return Ok(vec![FilePart { path: path.into(), keys: Vec::new() }]);
     }
     let name = path.display().to_string();
     let mut found = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn parts(path: &Path) -> Result<Vec<Part>> {
     let Some(first) = found.first() else {
         return Err(Error::format(&name, "the folder has no .parquet or .arrow file"));
     };
-    let names = |part: &Part| part.keys.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+    let names = |part: &FilePart| part.keys.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
     if let Some(other) = found.iter().find(|part| names(part) != names(first)) {
         let what = format!(
             "{} lies in folders for {:?}, {} for {:?}",
@@ -46,7 +46,7 @@ fn walk(
     folder: &Path,
     keys: &[(String, Option<String>)],
     depth: usize,
-    found: &mut Vec<Part>,
+    found: &mut Vec<FilePart>,
 ) -> Result<()> {
     if depth > DEPTH_MAX {
         let what = "the folders are nested too deeply";
@@ -60,7 +60,7 @@ fn walk(
             let keys = keys.iter().cloned().chain(key).collect::<Vec<_>>();
             walk(&path, &keys, depth + 1, found)?;
         } else {
-            found.push(Part { path, keys: keys.to_vec() });
+            found.push(FilePart { path, keys: keys.to_vec() });
         }
     }
     Ok(())
@@ -96,7 +96,7 @@ mod tests {
             ("year".to_owned(), Some("2024".to_owned())),
         ];
         let expected = ["a.parquet", "b.parquet"]
-            .map(|name| Part { path: part.join(name), keys: keys.clone() });
+            .map(|name| FilePart { path: part.join(name), keys: keys.clone() });
         assert_eq!(parts(folder.path()).unwrap(), expected);
         std::fs::create_dir_all(folder.path().join("site=south")).unwrap();
         std::fs::write(folder.path().join("site=south/c.parquet"), "").unwrap();

@@ -2,7 +2,7 @@
 
 use super::arrays::{self, kind};
 use super::batches::{TableFile, damaged};
-use super::folder::{Part, parts};
+use super::folder::{FilePart, parts};
 use crate::dataset::Kind;
 use crate::number::parse_number;
 use crate::typed::{TypedRows, check_rows};
@@ -36,7 +36,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(name: &str, parts: &[Part], options: &CsvOptions) -> Result<Self> {
+    fn of(name: &str, parts: &[FilePart], options: &CsvOptions) -> Result<Self> {
         let is_needed = |column: &str| {
             options.only.as_ref().is_none_or(|only| only.iter().any(|n| n == column))
         };
@@ -87,7 +87,7 @@ impl Layout {
     }
 
     /// Appends the rows of a file.
-    fn read(&self, part: &Part, file: &str, rows: &mut TypedRows) -> Result<()> {
+    fn read(&self, part: &FilePart, file: &str, rows: &mut TypedRows) -> Result<()> {
         let opened = TableFile::open(&part.path)?;
         let places = |name: &String| opened.schema.index_of(name).ok();
         let wanted: Vec<usize> =
@@ -117,7 +117,7 @@ impl Layout {
     }
 
     /// Fills the columns of the folders' names from row `start` on.
-    fn append_keys(&self, part: &Part, start: usize, rows: &mut TypedRows) {
+    fn append_keys(&self, part: &FilePart, start: usize, rows: &mut TypedRows) {
         for (at, (name, kind)) in self.columns.iter().enumerate().skip(self.stored) {
             let key = part.keys.iter().find(|(key, _)| key == name);
             let value = key.and_then(|(_, value)| value.as_deref());

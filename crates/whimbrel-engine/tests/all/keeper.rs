@@ -215,9 +215,9 @@ impl Mail<'_> {
         let home = &mut homes[id.0 as usize];
         let client = method.load(StateKind::Client, &home.client)?;
         let key = self.keys.exchange(exchange).local(id);
-        let (client, up) = method.local_step(&client, &down.to_vec().into(), &data, key)?;
-        home.staged = Some((exchange, client.save()));
-        Ok(up)
+        let done = method.local_step(&client, &down.to_vec().into(), &data, key)?;
+        home.staged = Some((exchange, done.client.save()));
+        Ok(done.up)
     }
 }
 

@@ -40,8 +40,8 @@ impl Hands {
         let i = invited.id.0 as usize;
         let (peer, down) = self.machine.message(exchange, invited.id).unwrap();
         let key = exchange.keys.local(invited.id);
-        let (_, up) = self.method.local_step(&self.clients[i], &down, &self.data[i], key).unwrap();
-        shard.accept(invited, peer, &up).unwrap();
+        let done = self.method.local_step(&self.clients[i], &down, &self.data[i], key).unwrap();
+        shard.accept(invited, peer, &done.up).unwrap();
     }
 }
 

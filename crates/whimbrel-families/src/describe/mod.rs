@@ -9,7 +9,7 @@ use crate::failure::{AtKey, Failure, Result};
 use crate::family::{
     Family, Fit, FitUse, KeepsGroups, MethodKind, ModelKind, ModelUse, Predicted, Tables, refuse,
 };
-use crate::job::{DataSource, Job, Partition, Privacy};
+use crate::job::{DataSource, Job, Partition};
 use crate::load::{Layout, Response};
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Basis, Built, Common, Facts, FitStages, Planned};
@@ -18,14 +18,16 @@ use crate::template::{DataFacts, Suggestion};
 use keys::{BINS, BY, COLUMNS, DescribeFit, EVENT, GRIDS, TIME, TIMES};
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Erased, Error};
+use whimbrel_core::{ClientData, DynMethod, Erased, Error};
 use whimbrel_data::Input;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::describe::{Bins, Blocks, Survival, Tally};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::guard::Withheld;
-use whimbrel_methods::one_shot::Once;
+use whimbrel_methods::masked::Masks;
+use whimbrel_methods::one_shot::{Once, OneShot};
+use whimbrel_methods::pooled::{ExactSums, Stage, Totals};
 
 pub static FAMILY: Family =
     Family { name: "describe", models: &MODELS, methods: &METHODS, read, suggest };
@@ -138,11 +140,6 @@ impl Fit for DescribeFit {
                 report(place, "columns are described in their own units", "take it out");
             }
         }
-        if job.privacy.masks {
-            let what =
-                "describe sends the tables of each client when it enrols, which masks do not hide";
-            report(&["privacy", "masks"], what, "take it out; min_group withholds small cells");
-        }
         if self.time.is_none() && (self.by.is_some() || self.event.is_some()) {
             let what = "`event` and `by` describe survival times";
             report(&["model", "time"], what, "name the column of times with `time`");
@@ -157,13 +154,17 @@ impl Fit for DescribeFit {
 
     fn plan(&self, on: &Basis<'_>) -> Result<Planned> {
         let Basis { common, facts, .. } = *on;
-        let stages = self.stages(facts, &common.job.privacy)?;
+        let stages = self.stages(facts, common)?;
         let channels = Channels::new(common, &Vectors::gradients(&[1]))?;
         Ok(Planned { rounds: Some(0), ..Planned::new(common, &channels, stages) })
     }
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {
         Ok(())
+    }
+
+    fn sends_exact_sums(&self) -> bool {
+        true
     }
 
     /// Counts are merged and columns left out instead.
@@ -189,10 +190,11 @@ struct DescribePlan {
     ranges: Vec<Option<[f64; 2]>>,
     bins: usize,
     survival: Option<Survival>,
+    masks: Option<Masks>,
 }
 
 impl DescribeFit {
-    fn stages(&self, facts: &Facts, privacy: &Privacy) -> Result<DescribePlan> {
+    fn stages(&self, facts: &Facts, common: &Common) -> Result<DescribePlan> {
         let blocks = blocks(facts);
         let at = |name: &String| {
             let found = facts.columns.iter().position(|known| known == name);
@@ -227,8 +229,9 @@ impl DescribeFit {
             by,
             edges,
         });
-        let tally = Tally { blocks, group: privacy.groups().map_or(1, least_group) };
-        Ok(DescribePlan { tally, ranges, bins: self.grids.bins as usize, survival })
+        let tally = Tally { blocks, group: common.job.privacy.groups().map_or(1, least_group) };
+        let (bins, masks) = (self.grids.bins as usize, common.masks_of_all()?);
+        Ok(DescribePlan { tally, ranges, bins, survival, masks })
     }
 }
 
@@ -243,6 +246,16 @@ fn blocks(facts: &Facts) -> Blocks {
     Blocks { levels: (0..facts.columns.len()).map(count).collect() }
 }
 
+impl DescribePlan {
+    /// A stage: messages of single clients, or sums over them under masks.
+    fn method(&self, stage: impl OneShot + Totals) -> Arc<dyn DynMethod> {
+        match self.masks {
+            None => Arc::new(Erased(Once(stage), BindRows)),
+            masks => ExactSums { method: Stage(stage), masks }.erased(BindRows),
+        }
+    }
+}
+
 impl FitStages for DescribePlan {
     fn count(&self) -> usize {
         2
@@ -250,15 +263,14 @@ impl FitStages for DescribePlan {
 
     fn build(&self, common: &Common, index: usize, delivered: &[Artifact]) -> Built {
         let Some(first) = delivered.first().filter(|_| index > 0) else {
-            let tally = Once(self.tally.clone());
-            return Ok(common.quiet("tally", Arc::new(Erased(tally, BindRows))));
+            return Ok(common.quiet("tally", self.method(self.tally.clone())));
         };
         if first.kind != Tally::KIND {
             return Err(Error::peer("figures of another stage"));
         }
         let survival = self.survival.as_ref();
         let bins = Bins::after(&self.tally, first, &self.ranges, self.bins, survival)?;
-        Ok(common.quiet("bins", Arc::new(Erased(Once(bins), BindRows))))
+        Ok(common.quiet("bins", self.method(bins)))
     }
 
     fn stand_in(&self, index: usize) -> Artifact {

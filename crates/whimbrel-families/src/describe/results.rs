@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Rows, Section};
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::describe::{Blocks, MERGED, QUANTILES, Spread};
+use whimbrel_methods::describe::{Blocks, QUANTILES, Spread, Tally};
 
 /// Most columns of a kind that the answer names.
 const NAMED_MAX: usize = 8;
@@ -21,12 +21,14 @@ impl FitReport for DescribeFit {
 
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let [tally, bins] = &ended.outcome.delivered[..] else { return Ok(Results::default()) };
-        let facts = &ended.data.facts;
+        let (facts, masks) = (&ended.data.facts, ended.job.privacy.masks);
         let description = Description {
             columns: &facts.columns,
             levels: &facts.levels,
-            names: &ended.outcome.names,
+            clients: ended.outcome.names.len(),
+            names: if masks { &[] } else { &ended.outcome.names },
             blocks: blocks(facts),
+            tally,
             rows: tally.tensor("rows").map_or(&[][..], |tensor| &tensor.values),
             figures: tally.tensor("figures").map_or(&[][..], |tensor| &tensor.values),
             bins,
@@ -57,9 +59,12 @@ impl FitReport for DescribeFit {
 struct Description<'a> {
     columns: &'a [String],
     levels: &'a [Vec<String>],
+    clients: usize,
+    /// The clients with tables: none under masks.
     names: &'a [String],
     blocks: Blocks,
-    /// Rows by client; zero if withheld.
+    tally: &'a Artifact,
+    /// Rows by client, zero if withheld; under masks those of all.
     rows: &'a [f64],
     figures: &'a [f64],
     bins: &'a Artifact,
@@ -117,7 +122,11 @@ impl Description<'_> {
         if self.blocks.levels[column] > 0 || yes_no.is_some() {
             let each: Vec<Categories> =
                 clients.iter().zip(self.rows).map(|(block, n)| Categories::of(block, *n)).collect();
-            let mut all = vec![Categories::pooled(&each, self.total())];
+            let mut pooled = Categories::pooled(&each, self.total());
+            if let Some(known) = self.tally.tensor(&Tally::bounds_of(column)) {
+                pooled.bounds = known.values.as_chunks().0.to_vec();
+            }
+            let mut all = vec![pooled];
             all.extend(each);
             return Ok(Column::Categories(all));
         }
@@ -184,10 +193,15 @@ impl Description<'_> {
     }
 
     fn section(&self, all: &[(usize, Column)]) -> Section {
+        let alone = if self.names.is_empty() {
+            " There are no tables of single clients: under masks the coordinator learns sums over clients only."
+        } else {
+            ""
+        };
         let text = format!(
-            "{} rows of {}. {}",
+            "{} rows of {}. {}{alone}",
             exact(self.total()),
-            counted(self.names.len(), "client"),
+            counted(self.clients, "client"),
             "Quantiles lie within the stated distance: they follow from counts between edges."
         );
         let mut exhibits = vec![Exhibit::Text { text }];
@@ -252,11 +266,13 @@ impl Description<'_> {
     /// The rules of a smallest group, if one applies.
     fn withheld(&self) -> Vec<String> {
         let Some(group) = self.group else { return Vec::new() };
-        let few = self.rows.iter().filter(|rows| **rows == 0.0).count();
+        let few = match self.names {
+            [] => "clients".into(),
+            _ => counted(self.rows.iter().filter(|rows| **rows == 0.0).count(), "client"),
+        };
         vec![format!(
-            "min_group = {group}: {} with fewer rows described nothing, merged categories are given as ranges, \
+            "min_group = {group}: {few} with fewer rows described nothing, merged categories are given as ranges, \
              and a column with 1 to {} missing cells at a client counts as one with {group}",
-            counted(few, "client"),
             group - 1
         )]
     }
@@ -325,13 +341,8 @@ fn value(edges: &[f64], place: f64) -> f64 {
 
 impl Categories {
     fn of(figures: &[f64], rows: f64) -> Self {
-        let (count, mut bounds) = (figures[0], Vec::new());
-        for group in figures[1..].split_inclusive(|n| *n != MERGED) {
-            let sum = group.last().copied().unwrap_or(0.0);
-            let least = if group.len() == 1 { sum } else { 0.0 };
-            bounds.resize(bounds.len() + group.len(), [least, sum]);
-        }
-        Self { count, missing: rows - count, bounds }
+        let count = figures[0];
+        Self { count, missing: rows - count, bounds: Blocks::bounds(figures) }
     }
 
     fn pooled(clients: &[Self], rows: f64) -> Self {

@@ -260,7 +260,17 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         EmPlan::new(self, on)?.planned(on.common)
     }
 
+    fn takes_surrogates(&self) -> bool {
+        K::SURROGATES
+    }
+
     fn keeps_groups(&self, job: &Job) -> KeepsGroups {
+        if matches!(&job.data.source, DataSource::Mixture(mixture) if mixture.stream) {
+            return Err("a stream has new rows in each round, and so no lasting groups of rows");
+        }
+        if K::SURROGATES {
+            return Ok(());
+        }
         if self.reduces_variance() {
             return Err(
                 "vr-fedem sends changes of statistics, and a change can rest on a single row",
@@ -500,16 +510,9 @@ impl<K: MixtureKeys> EmFit<K> {
         if !job.privacy.masks {
             return;
         }
-        let by_sums = match job.privacy.epsilon {
-            None => *init != Init::Examples,
-            Some(_) => matches!(init, Init::File(_)),
-        };
-        if !by_sums {
-            let what = "this start needs rows of each client, or their sums without noise";
-            let hint = match job.privacy.epsilon {
-                None => "write init = \"federated-kmeans\" or \"moments\", or give a file",
-                Some(_) => "give a file: init = \"start.json\"",
-            };
+        if *init == Init::Examples {
+            let what = "this start needs rows of each client";
+            let hint = "write init = \"federated-kmeans\" or \"moments\", or give a file";
             source.report_at(&["model", "init"], what, hint);
         }
         if self.keys.form == Some(Form::State) {

@@ -5,7 +5,7 @@ use super::EmFit;
 use super::mixture::MixtureKeys;
 use crate::failure::Result;
 use crate::family::refuse;
-use crate::plan::{Common, Work};
+use crate::plan::{Common, Estimate};
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
 use whimbrel_methods::fedem::{Batch, Estimator};
 use whimbrel_methods::spider::{Spider, auto_batch, auto_inner, usual_inner};
@@ -17,7 +17,7 @@ pub(super) fn work<K: MixtureKeys>(
     asked: &EmFit<K>,
     uplinks: &[Uplink],
     q: usize,
-) -> Result<Work> {
+) -> Result<Estimate> {
     if !asked.reduces_variance() {
         return Ok(common.work());
     }
@@ -34,11 +34,11 @@ pub(super) fn work<K: MixtureKeys>(
         (None, Some(rows)) => auto_inner(rows, omega, batch.expectations(rows as u64)),
         _ => usual,
     };
-    Ok(Work { estimator: Estimator::Spider { inner }, batch })
+    Ok(Estimate { estimator: Estimator::Spider { inner }, batch })
 }
 
 /// The constants of vr-fedem's step; `None` for other methods.
-pub(super) fn spider(work: &Work, common: &Common, uplinks: &[Uplink]) -> Option<Spider> {
+pub(super) fn spider(work: &Estimate, common: &Common, uplinks: &[Uplink]) -> Option<Spider> {
     let Estimator::Spider { inner } = work.estimator else { return None };
     let alpha = |uplink: &Uplink| match uplink.rule() {
         UpRule::Memory { alpha } => *alpha,
@@ -67,7 +67,7 @@ fn one_omega(uplink: &Uplink) -> f64 {
 }
 
 /// A note on the loops in use.
-pub(super) fn note(work: &Work) -> Option<String> {
+pub(super) fn note(work: &Estimate) -> Option<String> {
     let Estimator::Spider { inner } = work.estimator else { return None };
     let rows = match work.batch {
         Batch::Full => "all rows".to_owned(),
@@ -77,8 +77,8 @@ pub(super) fn note(work: &Work) -> Option<String> {
     Some(format!("outer loops of {inner} rounds, minibatches of {rows}"))
 }
 
-pub(super) fn warning(work: &Work) -> Option<String> {
-    let idle = matches!(work, Work { estimator: Estimator::Spider { .. }, batch: Batch::Full });
+pub(super) fn warning(work: &Estimate) -> Option<String> {
+    let idle = matches!(work, Estimate { estimator: Estimator::Spider { .. }, batch: Batch::Full });
     idle.then(|| "full batches have no variance to reduce: vr-fedem equals fedem here".into())
 }
 

@@ -4,7 +4,7 @@ use super::EmFit;
 use super::keys::Init;
 use super::mixture::{Candidates, MixtureKeys};
 use super::outer_loops;
-use super::prepare::{Preparing, bound, exact_sums};
+use super::prepare::{Preparing, bound, exact_sums, federated};
 use super::start::{InitFile, read_init, read_memory};
 use crate::failure::{AtKey, Result};
 use crate::family::{Fit, refuse};
@@ -13,10 +13,9 @@ use crate::load::Loaded;
 use crate::offer::elsewhere;
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{
-    Basis, Built, Common, Files, FitStages, Planned, Private, THEORY, Work, few_rows,
+    Basis, Built, Common, Estimate, Files, FitStages, Planned, Private, THEORY, few_rows,
 };
 use std::path::{Path, PathBuf};
-use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Key, vector};
@@ -26,13 +25,13 @@ use whimbrel_methods::fedem::{
     AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, MOMENTS,
     Moments, PrivateEm, Step as EmStep,
 };
-use whimbrel_methods::federated::{BindRows, Federated, Plain, Terms};
+use whimbrel_methods::federated::{Federated, Plain, Terms};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::lloyd::{self, Lloyd};
 use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::pooled;
-use whimbrel_methods::prepare::{Preparation, Prepared};
+use whimbrel_methods::prepare::Preparation;
 use whimbrel_methods::settings::Budget;
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_methods::theory::Constants;
@@ -64,7 +63,7 @@ pub(super) struct EmPlan<K: MixtureKeys> {
     /// The start in the units of the data.
     start: MixtureStart,
     form: Form,
-    work: Work,
+    work: Estimate,
     channels: Channels,
     stages: Vec<Kind>,
     /// Noise and cost under differential privacy.
@@ -200,6 +199,12 @@ impl<K: MixtureKeys> EmPlan<K> {
             let (note, more) = private.messages(q, self.bound(common));
             notes.push(note);
             warnings.extend(more);
+        }
+        if let Some(group) = common.job.privacy.groups().filter(|_| K::SURROGATES) {
+            notes.push(format!(
+                "min_group = {group}: clients compute with surrogates of groups of {group} to {} similar rows",
+                2 * group - 1
+            ));
         }
         let (rounds, (_, passes)) = (self.rounds(common), self.channels.opening());
         if let (Budget::Epochs(epochs), Some(rounds), true) =
@@ -387,7 +392,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
             }
             Kind::Kmeans if common.job.uplink.is_on_grid() => {
                 let moments = self.moments(delivered)?.unwrap_or_default();
-                let rows_min = common.job.privacy.groups().map_or(1, |group| group as usize);
+                let rows_min = common.privacy().min_group.map_or(1, |group| group as usize);
                 let method = Clustering { model, moments, rows_min };
                 common.quiet("k-means", exact_sums(common, method, preparation))
             }
@@ -396,7 +401,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                 common.quiet("federated k-means", bound(kmeans, preparation))
             }
             Kind::Lloyd => {
-                common.quiet("noisy k-means", bound(self.noisy_kmeans(common)?, preparation))
+                common.quiet("noisy k-means", federated(self.noisy_kmeans(common)?, preparation))
             }
             Kind::Constants => {
                 let fit = self.fit(common, model, initial, Schedule::constant(1.0)?.into())?;
@@ -407,12 +412,8 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
                 let step = self.step(common, delivered.iter().find(|a| a.kind == THEORY))?;
                 let mut fit = self.fit(common, model, initial, step)?;
                 fit.oracle.moments = self.moments(delivered)?;
-                let fit = match preparation {
-                    None => fit.erased(BindRows),
-                    Some(preparation) => fit.erased(Prepared { preparation, then: BindRows }),
-                };
                 let usual = common.rounds(&self.work, self.channels.opening());
-                common.fit(fit, usual)
+                common.fit(federated(fit, preparation), usual)
             }
         })
     }
@@ -492,14 +493,16 @@ impl<K: MixtureKeys> EmPlan<K> {
         })
     }
 
-    /// The stage of noisy k-means.
-    fn noisy_kmeans(&self, common: &Common) -> whimbrel_core::Result<Federated<Plain<Lloyd>>> {
+    /// The stage of noisy k-means, over the channels of the job.
+    fn noisy_kmeans(&self, common: &Common) -> Result<Federated<Plain<Lloyd>>> {
         let method = self.lloyd(common);
-        let mut terms =
-            Terms::over(Codec::Exact, method.dimension(), Budget::Rounds(lloyd::ROUNDS))?;
-        let private = self.private.as_ref();
-        terms.privacy.release =
-            private.map(|private| private.start_release(common, lloyd::ROUNDS, lloyd::ROW_BOUND));
+        let dimension = [method.dimension()];
+        let release = self.private.as_ref().map(|private| {
+            private.start_release(common, lloyd::ROUNDS, dimension[0], lloyd::ROW_BOUND)
+        });
+        let channels = Channels::new(common, &Vectors::gradients(&dimension))?;
+        let terms = channels.private_terms(common, release.transpose()?);
+        let terms = Terms { budget: Budget::Rounds(lloyd::ROUNDS), ..terms };
         Ok(Federated { oracle: Plain { method, columns: self.width }, terms })
     }
 
@@ -524,7 +527,9 @@ impl<K: MixtureKeys> EmPlan<K> {
         if found.values.len() != lloyd.dimension() || !vector::all_finite(&found.values) {
             return Err(Error::peer("centres of noisy k-means that do not fit the job"));
         }
-        let (weights, means) = lloyd.components(&found.values);
+        // Of all weights, equal ones have the least noise in the component that has the most.
+        let weights = vec![1.0 / lloyd.clusters as f64; lloyd.clusters];
+        let means = lloyd.centres(&found.values);
         let theta = model.initial_isotropic(&weights, &means, PRIVATE_VARIANCE)?;
         Ok(Some(model.to_vector(&theta)))
     }

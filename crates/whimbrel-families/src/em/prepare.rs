@@ -10,7 +10,7 @@ use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Bind, Evaluate};
 use whimbrel_core::{ClientData, DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
-use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::federated::{BindRows, Federated, Judge};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::pooled::{self, ExactSums, Pooled};
 use whimbrel_methods::prepare::{Columns, Outside, Pca, Preparation, Prepared};
@@ -191,6 +191,17 @@ where
     match preparation {
         None => Arc::new(Erased(method, BindRows)),
         Some(preparation) => Arc::new(Erased(method, Prepared { preparation, then: BindRows })),
+    }
+}
+
+/// A federated method over raw or prepared rows, under masks if its terms ask for them.
+pub(super) fn federated<O: Judge>(
+    method: Federated<O>,
+    preparation: Option<Preparation>,
+) -> Arc<dyn DynMethod> {
+    match preparation {
+        None => method.erased(BindRows),
+        Some(preparation) => method.erased(Prepared { preparation, then: BindRows }),
     }
 }
 

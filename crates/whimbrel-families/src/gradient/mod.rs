@@ -132,7 +132,8 @@ impl Fit for GradientFit {
             );
         }
         let compresses = job.method.channels.is_some() || source.is_given(&["uplink", "rule"]);
-        if !compresses && !job.uplink.codec.is_exact() {
+        let given = source.is_given(&["uplink", "codec"]);
+        if !compresses && given && !job.uplink.codec.is_exact() {
             let hint = if job.uplink.is_on_grid() {
                 "write kind = \"qsgd\" or another preset in [method]"
             } else {

@@ -2,8 +2,8 @@
 
 use super::{Budget, DownRule, Job, MemoryStart, Participation, PrivacyUnit};
 use crate::job::method::search::Search;
-use whimbrel_codec::Codec;
 use whimbrel_codec::channel::UpRule;
+use whimbrel_codec::{Codec, SharedGrid};
 use whimbrel_engine::Stopping;
 use whimbrel_job::reader::Source;
 use whimbrel_methods::fedem::FrameKind;
@@ -11,6 +11,8 @@ use whimbrel_methods::settings::{Batch, Weights};
 
 /// The default number of rounds under noise.
 const ROUNDS: u32 = 80;
+/// Bits of the words to which shares of the noise are added.
+const SHARES: u32 = 32;
 
 /// Whether a setting is forbidden, its place, the reason and the remedy.
 type Rule = (bool, &'static [&'static str], &'static str, &'static str);
@@ -43,6 +45,10 @@ impl Job {
         }
         if !given("method", "weights") {
             self.method.weights = self.private_weights();
+        }
+        let shares = self.privacy.masks && !self.method.kind.private.is_empty();
+        if shares && !given("uplink", "codec") {
+            self.uplink.codec = SharedGrid::new(SHARES).map_or(Codec::Exact, Codec::Grid);
         }
         for (path, what, hint) in self.forbidden() {
             source.report_at(path, what, hint);
@@ -107,7 +113,7 @@ impl Job {
                 "take `codec` and `for` out",
             ),
             (
-                shares && matches!(&self.uplink.codec, Codec::Grid(grid) if grid.bits() != 32),
+                shares && matches!(&self.uplink.codec, Codec::Grid(grid) if grid.bits() != SHARES),
                 &["uplink", "codec"],
                 "shares of the noise are added to words of 32 bits",
                 "write codec = { kind = \"grid\", bits = 32 }",

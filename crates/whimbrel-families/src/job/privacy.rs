@@ -49,15 +49,16 @@ table! {
         example "[privacy]\nmin_group = 5\n"
     {
         /// fewest rows that may determine a block of a message (the statistic of a component, a
-        /// gradient): the sum of the rows' weights in it is at least this many times the largest. A
-        /// client leaves components with fewer rows out and withholds other blocks, and keeps back values of a
-        /// column that fewer rows have. `whimbrel serve` writes 5 if the method can keep the rule; 1 switches
+        /// gradient): the sum of the rows' weights in it is at least this many times the largest. A client of a
+        /// Gaussian mixture computes with surrogates for groups of at least this many neighbouring rows; others
+        /// leave components with fewer rows out and withhold other blocks. Values of a column that fewer rows
+        /// have are kept back. `whimbrel serve` writes 5 if the method can keep the rule; 1 switches
         /// it off
         min_group: MIN_GROUP = "min_group", integer!(u32, 1 to 1000000),
             unset "5 on a network if the method can keep the rule, none in a simulation";
         /// sums uploads under masks, so that the server learns only the sum over the clients of a round;
-        /// numbers of rows are not masked, and figures of single clients are missing. Needs a grid in `[uplink]`, except for `newton`,
-        /// and an exact downlink; a round takes three exchanges
+        /// numbers of rows are not masked, and figures of single clients are missing. Needs a grid in `[uplink]` (of 32 bits by default
+        /// under `epsilon`), except for `newton` and `describe`, and an exact downlink; a round takes three exchanges
         masks: MASKS = "masks", BOOLEAN, default;
         /// fewest clients in a masked sum; a round with fewer does not count
         min_cohort: MIN_COHORT = "min_cohort", integer!(u32, 3 to 1000000),
@@ -79,7 +80,7 @@ table! {
             unset "mixtures: 1.5 sqrt(q) for rows and 0.7 sqrt(q / mean rows) for clients, with q the \
                    length of the statistic";
         /// probability with which each row enters a round's gradient (Poisson sampling), drawn in secret;
-        /// needs `epsilon`, unit = "row" and `sgd`, in simulations
+        /// needs `epsilon` without masks, unit = "row" and `sgd`
         sampling: SAMPLING = "sampling", number!("a number above 0 and below 1", |x| x > 0.0 && x < 1.0),
             unset "all rows";
         /// seed of the noise, for repeatable experiments; whoever knows it can remove the noise

@@ -204,7 +204,7 @@ pub enum Files<'a> {
 
 /// A client's estimator of its statistic, and the rows of one estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work {
+pub struct Estimate {
     pub estimator: Estimator,
     pub batch: Batch,
 }
@@ -410,7 +410,7 @@ pub(crate) fn few_rows(job: &Job, wanted: Option<usize>, rows: u64) -> Option<St
     (rows < wanted as u64).then(|| {
         format!(
             "{rows} rows of a client are few for min_group = {group}: with fewer than {wanted} the fit \
-             leaves components out and can fail; use fewer components, or in [privacy] write \
+             loses likelihood and can fail; use fewer components, or in [privacy] write \
              min_group = 1 with masks = true (the server sees sums over clients only) or instead \
              epsilon = 3.0 (noise), or min_group = 1 alone if all agree that a message may rest on \
              single rows"
@@ -485,7 +485,7 @@ impl Common {
 
     /// The rounds of a job, from its epochs if it gives those. `work` is the work behind an upload;
     /// `before` counts the rounds and the passes over the rows before the first sampled cohort.
-    pub fn rounds(&self, work: &Work, before: (u32, f64)) -> Option<u32> {
+    pub fn rounds(&self, work: &Estimate, before: (u32, f64)) -> Option<u32> {
         match self.job.method.length {
             Budget::Rounds(rounds) | Budget::Converged(rounds) => Some(rounds),
             Budget::Epochs(epochs) => {
@@ -523,8 +523,8 @@ impl Common {
     }
 
     /// The work behind an upload of methods without outer loops.
-    pub fn work(&self) -> Work {
-        Work { estimator: Estimator::Minibatch, batch: self.batch() }
+    pub fn work(&self) -> Estimate {
+        Estimate { estimator: Estimator::Minibatch, batch: self.batch() }
     }
 
     /// Fewest rows behind a cluster centre that leaves a client.

@@ -144,10 +144,6 @@ fn check_private(job: &Job) -> Result<()> {
         let what = "the job goes to all clients, who could remove noise with a known seed";
         return refuse(what, "take `noise_seed` out").at("privacy.noise_seed");
     }
-    if job.privacy.sampling.is_some() {
-        let what = "sampled rows must be secret, and clients sample with the job's seed, which others know";
-        return refuse(what, "take `sampling` out").at("privacy.sampling");
-    }
     if job.method.evaluate_every.is_some() {
         let what = "answers to evaluations have no noise, and all clients receive their means";
         return refuse(what, "take `evaluate` out").at("method.evaluate");

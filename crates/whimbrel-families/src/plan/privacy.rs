@@ -138,16 +138,17 @@ impl Private {
 
     /// Epsilon after this number of rounds of the fit.
     pub fn spent(&self, rounds: u32) -> f64 {
-        if self.rate < 1.0 {
-            return self.releases().epsilon(rounds.min(self.rounds), self.guarantee.delta);
-        }
         self.epsilon(self.before + self.each * f64::from(rounds.min(self.rounds)))
     }
 
-    /// Epsilon of releases with this sum of `1/z^2`.
+    /// Epsilon of releases with this sum of `1/z^2`; of sampled rows all are rounds of the fit.
     pub fn epsilon(&self, mu2: f64) -> f64 {
         match self.honest {
             Some(_) => zcdp_epsilon(0.5 * mu2, self.guarantee.delta),
+            None if self.rate < 1.0 => {
+                let rounds = (mu2 / self.each).round();
+                self.releases().epsilon(rounds as u32, self.guarantee.delta)
+            }
             None => gaussian_epsilon(mu2.sqrt(), self.guarantee.delta),
         }
     }
@@ -160,26 +161,48 @@ impl Private {
 
     /// The noise of every round of vectors of this length; `bound` limits a unit's contribution.
     pub fn release(&self, common: &Common, dimension: usize, bound: f64) -> Result<Release> {
-        let share = self.share(dimension, bound)?;
+        self.noise(common, (0, self.rounds), self.releases(), dimension, (bound, bound))
+    }
+
+    /// The noise of the rounds of a start from the rows, which counts them.
+    pub fn start_release(
+        &self,
+        common: &Common,
+        rounds: u32,
+        dimension: usize,
+        bound: f64,
+    ) -> Result<Release> {
+        let releases = Releases { multiplier: (f64::from(rounds) / self.before).sqrt(), rate: 1.0 };
+        let rows = self.units.unwrap_or(1) as f64 / common.clients as f64;
+        self.noise(common, (1, rounds), releases, dimension, (bound, bound.max(rows)))
+    }
+
+    /// The noise of a stage with this number and this many rounds; `most` is the norm of a client's value.
+    fn noise(
+        &self,
+        common: &Common,
+        (stage, rounds): (u32, u32),
+        releases: Releases,
+        dimension: usize,
+        (bound, most): (f64, f64),
+    ) -> Result<Release> {
+        let of = |honest| NoiseShare::new(bound, dimension, releases.multiplier, honest);
+        let share = self.honest.map(of).transpose().at("privacy.epsilon")?;
         if let Some(share) = share {
             // The least cap of a grid of 32 bits.
             let cap = (1u64 << 31) as f64 / common.clients as f64 - 1.0;
-            if share.magnitude(bound, dimension) > cap {
-                let what = "the noise exceeds the words of the grid";
-                return refuse(what, "raise `epsilon`, or take fewer rounds").at("privacy.epsilon");
+            if share.magnitude(most, dimension) > cap {
+                let what = "sums with their noise exceed the words of the grid";
+                let hint = "raise `epsilon`, take fewer rounds, or start a mixture from a file";
+                return refuse(what, hint).at("privacy.epsilon");
             }
         }
-        Ok(Release {
-            share,
-            unit: match self.unit {
-                PrivacyUnit::Row => Unit::Row { bound },
-                PrivacyUnit::Client => Unit::Client { bound },
-            },
-            releases: self.releases(),
-            rounds: self.rounds,
-            source: self.source_of(common),
-            stage: 0,
-        })
+        let unit = match self.unit {
+            PrivacyUnit::Row => Unit::Row { bound },
+            PrivacyUnit::Client => Unit::Client { bound },
+        };
+        let source = self.source_of(common);
+        Ok(Release { share, unit, releases, rounds, source, stage })
     }
 
     fn releases(&self) -> Releases {
@@ -190,18 +213,6 @@ impl Private {
     pub fn sampling(&self, common: &Common) -> Option<Sampling> {
         let sampling = Sampling { rate: self.rate, source: self.source_of(common) };
         (self.rate < 1.0).then_some(sampling)
-    }
-
-    fn share(&self, dimension: usize, bound: f64) -> Result<Option<NoiseShare>> {
-        let of = |honest| NoiseShare::new(bound, dimension, self.multiplier(), honest);
-        self.honest.map(of).transpose().at("privacy.epsilon")
-    }
-
-    /// The noise of a start from the rows; `bound` limits a row's contribution.
-    pub fn start_release(&self, common: &Common, rounds: u32, bound: f64) -> Release {
-        let releases = Releases { multiplier: (f64::from(rounds) / self.before).sqrt(), rate: 1.0 };
-        let source = self.source_of(common);
-        Release { unit: Unit::Row { bound }, releases, rounds, source, stage: 1, share: None }
     }
 
     /// The source of the plan, of which this may be an earlier copy.
@@ -305,7 +316,7 @@ impl Common {
     /// Rules on what messages may reveal.
     pub fn privacy(&self) -> Privacy {
         Privacy {
-            min_group: self.job.privacy.groups(),
+            min_group: self.job.privacy.groups().filter(|_| !self.job.fit.takes_surrogates()),
             masks: self.job.privacy.least_masked(self.clients).map(|least| Masks {
                 least,
                 clients: self.clients,
@@ -315,6 +326,20 @@ impl Common {
             }),
             release: None,
         }
+    }
+
+    /// Masks of sums over all clients: sums of one question to different clients would reveal the difference.
+    pub fn masks_of_all(&self) -> Result<Option<Masks>> {
+        let least = self.trained() as u32;
+        let masks = self.privacy().masks.map(|masks| Masks { least, ..masks });
+        if masks.is_some() && !self.faults.late.is_empty() {
+            let what = format!(
+                "{} under masks takes no client after its first exchange",
+                self.job.method.name()
+            );
+            return refuse(what, "take `late` out, or `masks`").at("simulation.late");
+        }
+        Ok(masks)
     }
 
     /// The noise of a method whose vectors have this length and whose bound of a contribution is `clip`.

@@ -41,13 +41,7 @@ pub(super) fn planned(asked: &RegressionFit, on: &Basis<'_>) -> Result<Planned> 
         baseline: asked.keys.baseline,
         model,
     };
-    // Sums of one question to different clients would reveal the difference.
-    let least = common.trained() as u32;
-    let masks = common.privacy().masks.map(|masks| Masks { least, ..masks });
-    if masks.is_some() && !common.faults.late.is_empty() {
-        let what = "newton under masks takes no client after its first exchange";
-        return refuse(what, "take `late` out, or `masks`").at("simulation.late");
-    }
+    let masks = common.masks_of_all()?;
     let channels = Channels::new(common, &Vectors::gradients(&[p]))?;
     let mut warnings = Vec::new();
     if method.asked.errors == Errors::Clustered && common.clients <= p {

@@ -133,13 +133,6 @@ fn impossible_models() {
     13 | famly = "poisson"      # gaussian, poisson, bernoulli
        | ^^^^^
     hint: did you mean `family`?
-
-    error: missing key `family` in [model]
-      --> job.toml:11:1
-       |
-    11 | [model]
-       | ^^^^^^^
-    hint: `family` takes "gaussian", "poisson" or "bernoulli": distribution of the entries
     "#);
     says(&with("rank = 2", "rank = \"two\""), "14:8", "unknown `rank` in [model]: \"two\"");
 }

@@ -33,10 +33,21 @@ fn a_grid_is_read_and_written() {
     }
 }
 
-/// Masks with shares of noise ask for one grid, and its hint is enough.
+/// Shares of noise go onto a grid of 32 bits unless the job names another codec.
 #[test]
-fn a_missing_grid_of_shares_is_one_error() {
-    let refused = refusal(&format!("{PLAIN}[privacy]\nmasks = true\nepsilon = 1\ndelta = 1e-5\n"));
+fn shares_of_noise_have_a_grid_of_32_bits() {
+    const SHARES: &str = "[privacy]\nmasks = true\nepsilon = 1\ndelta = 1e-5\n";
+    let mixture = PLAIN.replace("components = 3", "components = 3\ncovariance = \"full\"");
+    let sgd = "[data]\nsource = \"toy\"\nclients = 5\n[model]\nkind = \"linear\"\n[method]\n\
+               kind = \"sgd\"\nrounds = 3\nstep = 0.1\n";
+    let regression = format!("{sgd}{SHARES}clip = 1.0\n");
+    for text in [format!("{mixture}{SHARES}"), regression.clone()] {
+        let job = parse(&text);
+        assert_eq!(job.uplink.codec, Codec::Grid(SharedGrid::new(32).unwrap()));
+        assert_eq!(parse(&job.to_toml()), job);
+    }
+    assert_eq!(run(&parse(&regression)).rounds, 3);
+    let refused = refusal(&format!("{regression}[uplink]\ncodec = \"exact\"\n"));
     has(&refused, "write codec = { kind = \"grid\", bits = 32 } in [uplink]");
     assert!(!refused.contains("bits = 16"), "{refused}");
 }

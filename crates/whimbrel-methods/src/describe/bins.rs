@@ -126,68 +126,115 @@ impl OneShot for Bins {
         roster: &mut dyn Iterator<Item = (ClientId, Counts)>,
         _: Key,
     ) -> Result<Artifact> {
-        let mut sums: Vec<ExactSum> =
-            self.edges.iter().map(|edges| ExactSum::new(1 + 3 * edges.len())).collect();
+        let sum = |length: usize| ExactSum::new(length);
+        let mut columns: Vec<ExactSum> = self.column_lengths().map(sum).collect();
+        let mut curves: Vec<ExactSum> = self.curve_lengths().map(sum).collect();
         let mut quantiles: Vec<Vec<f64>> = vec![Vec::new(); self.edges.len()];
-        let mut curves = Vec::new();
-        if let Some(survival) = &self.survival {
-            let groups = 1 + survival.by.map_or(0, |by| self.blocks.levels[by]);
-            curves = vec![ExactSum::new(3 + 6 * survival.edges.len()); groups];
-        }
         for (id, counts) in roster {
-            if counts.columns.len() != self.edges.len() {
-                return Err(impossible(id));
-            }
-            for (column, cells) in counts.columns.iter().enumerate() {
-                let edges = &self.edges[column];
-                let cells = cut::<1>(id, cells, edges.len() + 1)?;
-                let spread = Spread::of(edges, cells.iter().map(|(end, n)| (*end, n[0])));
-                sums[column].add(&spread.flat(), 1.0)?;
+            let impossible = || Error::peer(format!("client {id} sent impossible counts"));
+            let (spreads, addends) = self.addends(&counts).ok_or_else(impossible)?;
+            for (column, spread) in spreads.iter().enumerate() {
+                columns[column].add(&spread.flat(), 1.0)?;
                 let each = QUANTILES.map(|q| spread.quantile(q));
                 quantiles[column].extend(each.as_flattened());
             }
-            if let Some(survival) = &self.survival {
-                survival.add(id, &counts.curves, &mut curves)?;
-            }
+            addends.iter().try_for_each(|(curve, addend)| curves[*curve].add(addend, 1.0))?;
         }
-        let mut artifact = Artifact::new(Self::KIND);
-        for (column, edges) in self.edges.iter().enumerate().filter(|(_, edges)| !edges.is_empty())
-        {
-            let spread = sums[column].value();
-            artifact.add(&format!("edges.{column}"), &[edges.len()], edges.clone());
-            artifact.add(&format!("counts.{column}"), &[spread.len()], spread);
-            let each = std::mem::take(&mut quantiles[column]);
-            let shape = [each.len() / (3 * QUANTILES.len()), QUANTILES.len(), 3];
-            artifact.add(&format!("quantiles.{column}"), &shape, each);
-        }
-        for (group, sum) in curves.iter().enumerate() {
-            artifact.add(&format!("curve.{group}"), &[sum.len()], sum.value());
-        }
-        if let Some(survival) = &self.survival {
-            artifact.add("times", &[survival.edges.len()], survival.edges.clone());
-        }
-        Ok(artifact)
+        let values = |sums: &[ExactSum]| sums.iter().map(ExactSum::value).collect::<Vec<_>>();
+        Ok(self.delivery(values(&columns), quantiles, values(&curves)))
     }
 
     fn disclosure(&self) -> Disclosure {
         let lengths = self.edges.iter().map(|edges| list_bytes(2 * edges.len() + 2));
-        let (mut meaning, mut bytes) = (
-            "of each column of numbers, counts of rows between edges that follow from the pooled mean \
-             and deviation or that the job gives"
-                .to_owned(),
-            20 + lengths.sum::<usize>(),
-        );
+        let mut bytes = 20 + lengths.sum::<usize>();
         if let Some(survival) = &self.survival {
             let groups = survival.by.map_or(1, |by| self.blocks.levels[by]);
-            meaning += "; numbers of events and of censored times between the edges of a time grid";
-            meaning += if survival.by.is_some() { ", by category" } else { "" };
             bytes += groups * list_bytes(3 * TIMES.max(survival.edges.len()) + 3);
         }
-        aggregate("summary", &meaning, bytes)
+        aggregate("summary", &self.content(), bytes)
     }
 }
 
+/// Numbers of rows up to each edge, for the curve of all rows (0) or of a category (from 1).
+type Addend = (usize, Vec<f64>);
+
 impl Bins {
+    /// The counts in words.
+    pub(super) fn content(&self) -> String {
+        let mut content = "of each column of numbers, counts of rows between edges that follow from the pooled mean \
+                           and deviation or that the job gives"
+            .to_owned();
+        if let Some(survival) = &self.survival {
+            content += "; numbers of events and of censored times between the edges of a time grid";
+            content += if survival.by.is_some() { ", by category" } else { "" };
+        }
+        content
+    }
+
+    /// The number of sums of each column.
+    pub(super) fn column_lengths(&self) -> impl Iterator<Item = usize> {
+        self.edges.iter().map(|edges| 1 + 3 * edges.len())
+    }
+
+    /// The number of sums of each curve.
+    pub(super) fn curve_lengths(&self) -> impl Iterator<Item = usize> {
+        self.survival.iter().flat_map(|survival| {
+            let curves = 1 + survival.by.map_or(0, |by| self.blocks.levels[by]);
+            std::iter::repeat_n(3 + 6 * survival.edges.len(), curves)
+        })
+    }
+
+    /// The most sums, whatever the edges.
+    pub(super) fn sums_max(&self) -> usize {
+        let columns = self.column_lengths().map(|length| length + 3).sum::<usize>();
+        columns + self.curve_lengths().map(|length| length.max(3 + 6 * TIMES)).sum::<usize>()
+    }
+
+    /// A client's part of the sums over clients; `None` if its counts are impossible.
+    pub(super) fn addends(&self, counts: &Counts) -> Option<(Vec<Spread>, Vec<Addend>)> {
+        if counts.columns.len() != self.edges.len() {
+            return None;
+        }
+        let spread = |(cells, edges): (&Vec<u64>, &Vec<f64>)| {
+            let cells = cut::<1>(cells, edges.len() + 1)?;
+            Some(Spread::of(edges, cells.iter().map(|(end, n)| (*end, n[0]))))
+        };
+        let spreads = counts.columns.iter().zip(&self.edges).map(spread);
+        let curves = self.curve_lengths().count();
+        let addends = self.survival.as_ref().map(|it| it.addends(&counts.curves, curves));
+        Some((spreads.collect::<Option<_>>()?, addends.unwrap_or(Some(Vec::new()))?))
+    }
+
+    /// The result, from the sums over clients and the quantiles of each one.
+    pub(super) fn delivery(
+        &self,
+        columns: Vec<Vec<f64>>,
+        quantiles: Vec<Vec<f64>>,
+        curves: Vec<Vec<f64>>,
+    ) -> Artifact {
+        let mut artifact = Artifact::new(Self::KIND);
+        let mut quantiles = quantiles.into_iter();
+        for (column, (edges, spread)) in self.edges.iter().zip(columns).enumerate() {
+            let each = quantiles.next();
+            if edges.is_empty() {
+                continue;
+            }
+            artifact.add(&format!("edges.{column}"), &[edges.len()], edges.clone());
+            artifact.add(&format!("counts.{column}"), &[spread.len()], spread);
+            if let Some(each) = each {
+                let shape = [each.len() / (3 * QUANTILES.len()), QUANTILES.len(), 3];
+                artifact.add(&format!("quantiles.{column}"), &shape, each);
+            }
+        }
+        for (group, sum) in curves.into_iter().enumerate() {
+            artifact.add(&format!("curve.{group}"), &[sum.len()], sum);
+        }
+        if let Some(survival) = &self.survival {
+            artifact.add("times", &[survival.edges.len()], survival.edges.clone());
+        }
+        artifact
+    }
+
     fn histogram(&self, table: &Table, column: usize) -> Vec<u64> {
         let edges = &self.edges[column];
         let cells = table.values.iter().skip(column).step_by(table.width()).copied();
@@ -232,32 +279,33 @@ impl Survival {
         Ok(tables(&bins).or_else(|| tables(&[together])).unwrap_or_default())
     }
 
-    /// Adds a client's tables to that of all rows and, by category, to the others. A table without an
-    /// inner edge tells nothing about the curve and is left out.
-    fn add(&self, id: ClientId, tables: &[Vec<u64>], sums: &mut [ExactSum]) -> Result<()> {
-        let categories = sums.len() - 1;
+    /// A client's part of the curve of all rows and, by category, of the others. A table without an inner
+    /// edge tells nothing about the curve and is left out.
+    fn addends(&self, tables: &[Vec<u64>], curves: usize) -> Option<Vec<Addend>> {
+        let categories = curves - 1;
         if ![0, 1, categories.max(1)].contains(&tables.len()) {
-            return Err(impossible(id));
+            return None;
         }
-        let cut = |table: &Vec<u64>| cut::<2>(id, table, self.edges.len() + 1);
-        let tables: Vec<_> = tables.iter().map(cut).collect::<Result<_>>()?;
+        let cut = |table: &Vec<u64>| cut::<2>(table, self.edges.len() + 1);
+        let tables: Vec<_> = tables.iter().map(cut).collect::<Option<_>>()?;
         let whole = tables.iter().all(|cells| cells.len() > 1);
+        let mut addends = Vec::new();
         for (category, cells) in tables.iter().enumerate().filter(|(_, cells)| cells.len() > 1) {
             let part = |part: usize| {
                 Spread::of(&self.edges, cells.iter().map(|(end, n)| (*end, n[part]))).flat()
             };
             let both = [part(0), part(1)].concat();
-            let mut add = |at: usize, client: f64| -> Result<()> {
-                sums[at].add(&[&both[..], &[client]].concat(), 1.0)
+            let mut add = |curve: usize, client: f64| {
+                addends.push((curve, [&both[..], &[client]].concat()));
             };
             if whole {
-                add(0, f64::from(u8::from(category == 0)))?;
+                add(0, f64::from(u8::from(category == 0)));
             }
             if tables.len() == categories && categories > 0 {
-                add(1 + category, 1.0)?;
+                add(1 + category, 1.0);
             }
         }
-        Ok(())
+        Some(addends)
     }
 }
 
@@ -266,16 +314,12 @@ fn place(edges: &[f64], x: f64) -> usize {
     edges.partition_point(|edge| *edge < x)
 }
 
-fn impossible(id: ClientId) -> Error {
-    Error::peer(format!("client {id} sent impossible counts"))
-}
-
 fn flat<const P: usize>(cells: &[(usize, [u64; P])]) -> Vec<u64> {
     cells.iter().flat_map(|(end, n)| std::iter::once(*end as u64).chain(*n)).collect()
 }
 
-/// Merged bins of a message; refuses impossible ones.
-fn cut<const P: usize>(id: ClientId, cells: &[u64], bins: usize) -> Result<Vec<(usize, [u64; P])>> {
+/// Merged bins of a message; `None` for impossible ones.
+fn cut<const P: usize>(cells: &[u64], bins: usize) -> Option<Vec<(usize, [u64; P])>> {
     let found: Vec<(usize, [u64; P])> = cells
         .chunks_exact(1 + P)
         .map(|cell| (cell[0] as usize, std::array::from_fn(|part| cell[1 + part])))
@@ -284,10 +328,7 @@ fn cut<const P: usize>(id: ClientId, cells: &[u64], bins: usize) -> Result<Vec<(
         found.is_sorted_by(|a, b| a.0 < b.0) && found.first().is_none_or(|(end, _)| *end > 0);
     let ends = found.last().is_none_or(|(end, _)| *end == bins);
     let counts = found.iter().flat_map(|(_, n)| n).all(|n| *n <= ROWS_MAX);
-    if !cells.len().is_multiple_of(1 + P) || !ascending || !ends || !counts {
-        return Err(impossible(id));
-    }
-    Ok(found)
+    (cells.len().is_multiple_of(1 + P) && ascending && ends && counts).then_some(found)
 }
 
 /// Numbers of values up to each edge: the fewest, an estimate (evenly spread within merged bins), the most.
@@ -322,7 +363,7 @@ impl Spread {
         all
     }
 
-    fn flat(&self) -> Vec<f64> {
+    pub(super) fn flat(&self) -> Vec<f64> {
         [&[self.total][..], &self.low, &self.middle, &self.high].concat()
     }
 

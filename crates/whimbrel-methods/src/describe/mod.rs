@@ -12,11 +12,12 @@
 //! *Reduces to* the statistics of the pooled rows for any split of the rows, without a smallest group.
 
 mod bins;
+mod sums;
 mod tally;
 pub mod withhold;
 
 pub use bins::{Bins, QUANTILES, Spread, Survival};
-pub use tally::{Blocks, MERGED, Tally};
+pub use tally::{Blocks, Tally};
 
 use whimbrel_core::{ClientData, Error, Result, Table};
 

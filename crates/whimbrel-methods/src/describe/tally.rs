@@ -26,19 +26,19 @@ pub struct Blocks {
 }
 
 /// Figures of a column of numbers.
-const NUMBERS: usize = 6;
+pub(super) const NUMBERS: usize = 6;
 /// The last of them: 1 if all cells are 0 or 1, [`WHOLE`] if all are whole numbers, and [`MERGED`] if counts
 /// of 0 and 1 are withheld.
 const YES_NO: usize = NUMBERS - 1;
 /// Stands for the count of a category that is part of the next count.
 pub const MERGED: f64 = -1.0;
-const WHOLE: f64 = 2.0;
+pub(super) const WHOLE: f64 = 2.0;
 
 /// A client's message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tallies {
-    rows: u64,
-    figures: Vec<f64>,
+    pub(super) rows: u64,
+    pub(super) figures: Vec<f64>,
 }
 
 wire!(Tallies { rows, figures });
@@ -115,6 +115,17 @@ impl Blocks {
         let all = clients.chunks_exact(self.len().max(1)).map(|all| &all[range.clone()]);
         let mut known = all.filter(|block| block[0] > 0.0);
         self.levels[column] == 0 && known.all(|block| block[YES_NO] != 0.0)
+    }
+
+    /// The fewest and the most rows of each category, from a client's figures of a column.
+    pub fn bounds(block: &[f64]) -> Vec<[f64; 2]> {
+        let mut bounds = Vec::new();
+        for group in block[1..].split_inclusive(|n| *n != MERGED) {
+            let sum = group.last().copied().unwrap_or(0.0);
+            let least = if group.len() == 1 { sum } else { 0.0 };
+            bounds.resize(bounds.len() + group.len(), [least, sum]);
+        }
+        bounds
     }
 
     /// Pooled figures of one column; of categories the observed cells alone.
@@ -247,7 +258,7 @@ impl Tally {
     }
 }
 
-fn delivery(rows: Vec<f64>, figures: Vec<f64>) -> Artifact {
+pub(super) fn delivery(rows: Vec<f64>, figures: Vec<f64>) -> Artifact {
     let (m, width) = (rows.len(), figures.len() / rows.len());
     Artifact::new(Tally::KIND).with("rows", &[m], rows).with("figures", &[m, width], figures)
 }

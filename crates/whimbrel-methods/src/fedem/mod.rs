@@ -147,7 +147,7 @@ impl<M: MixtureModel> Oracle for Em<M> {
         disclosures.extend(state::disclosures(terms));
         let full_passes = self.full_passes_max(terms.rounds_max(true));
         let full_passes = Allowance { name: "full passes", ..Allowance::rounds(full_passes) };
-        let measures = self.measures(terms.privacy.min_group);
+        let measures = self.measures();
         let exchanges = vec![full_passes];
         Declaration { exchanges, disclosures, measures, ..Declaration::default() }
     }
@@ -440,10 +440,7 @@ impl<M: MixtureModel> Em<M> {
         if error <= ROUNDING_SHARE * bound {
             return Ok(());
         }
-        Err(Error::peer(
-            "parameters so narrow that the rounding of a row's part could exceed what the noise hides",
-        )
-        .hint("take fewer components or columns of a scale of about one"))
+        Err(federated::too_narrow())
     }
 
     fn has_loops(&self) -> bool {

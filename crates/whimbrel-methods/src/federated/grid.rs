@@ -9,16 +9,21 @@ use whimbrel_codec::grid::{BLOCK, pack};
 use whimbrel_core::method::{Disclosure, Evaluate, Metric, Sender};
 use whimbrel_core::{Error, Result, Segment, Wire, vector};
 
-/// Uploads on a grid are words.
+/// Uploads on a grid are words, and under a smallest group one more with the number of withheld blocks.
 impl<O: Judge> Sums for Federated<O> {
     fn shape(&self, fold: &Fold) -> Result<Vec<(u32, usize)>> {
         let grid = self.uplink().grid();
         let grid = grid.ok_or_else(|| Error::config("uploads without a grid are not words"))?;
-        Ok(grid.shape(self.uplink().dimension(), fold.kind != ExchangeKind::Round))
+        let mut shape = grid.shape(self.uplink().dimension(), fold.kind != ExchangeKind::Round);
+        shape.extend(self.terms.privacy.min_group.map(|_| (64, 1)));
+        Ok(shape)
     }
 
     fn words(&self, up: &Up) -> Result<Vec<Segment>> {
-        self.uplink().segments(&up.packet, up.kind != ExchangeKind::Round)
+        let mut words = self.uplink().segments(&up.packet, up.kind != ExchangeKind::Round)?;
+        let withheld = || Segment { width: 64, words: vec![u64::from(up.withheld)] };
+        words.extend(self.terms.privacy.min_group.map(|_| withheld()));
+        Ok(words)
     }
 
     /// Everything but the client's own weight, which it knows.
@@ -29,7 +34,7 @@ impl<O: Judge> Sums for Federated<O> {
         }
         down.private.put(&mut common);
         down.grid.put(&mut common);
-        down.state.get()?.put(&mut common);
+        down.state.put(&mut common);
         Ok(common)
     }
 
@@ -43,7 +48,14 @@ impl<O: Judge> Sums for Federated<O> {
         self.note_sender(fold, from.peer)
     }
 
-    fn absorb_words(&self, fold: &mut Fold, sum: &[Segment]) -> Result<()> {
+    fn absorb_words(&self, fold: &mut Fold, mut sum: &[Segment]) -> Result<()> {
+        if self.terms.privacy.min_group.is_some() {
+            let (count, rest) = sum.split_last().ok_or_else(|| Error::peer("an empty sum"))?;
+            let count = count.words.first().and_then(|count| u32::try_from(*count).ok());
+            let count =
+                count.ok_or_else(|| Error::peer("an impossible number of withheld blocks"))?;
+            (fold.withheld, sum) = (u64::from(count), rest);
+        }
         match &mut fold.up[..] {
             [all] => self.uplink().absorb_words(all, &pack(sum)),
             _ => Err(Error::internal(

@@ -276,6 +276,10 @@ impl<O: Judge> Method for Federated<O> {
         })
     }
 
+    fn withheld(&self, up: &Up) -> u32 {
+        up.withheld
+    }
+
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
         if up.kind != fold.kind {
             return Err(Error::peer(format!(

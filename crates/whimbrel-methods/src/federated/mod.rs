@@ -33,6 +33,7 @@ pub use oracle::{
     Answered, Computed, Context, End, Figures, Framed, Judge, Local, MaybeFrame, Member, Oracle,
     Publish, Received, Told,
 };
+pub(crate) use release::too_narrow;
 pub use release::{Release, Unit};
 pub use simple::{Plain, Simple};
 pub use state::{Answer, Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};

@@ -7,7 +7,7 @@
 use super::{ExchangeKind, Federated, Framed, MaybeFrame, Oracle, Server};
 use whimbrel_codec::grid::pack;
 use whimbrel_codec::{Packet, Scalar};
-use whimbrel_core::{Key, Result, vector};
+use whimbrel_core::{Error, Key, Result, vector};
 use whimbrel_privacy::accountant::Releases;
 use whimbrel_privacy::noise::{NoiseShare, Source, add_noise};
 
@@ -75,13 +75,20 @@ impl<O: Oracle> Federated<O> {
         Ok(())
     }
 
-    /// Adds a client's share of the noise to its upload on the grid.
+    /// Adds a client's share of the noise to its upload on the grid. A value is clipped before its way into
+    /// the frame: integers that rounding moved beyond the bound are refused.
     pub(super) fn add_share(&self, packet: Packet, key: Key) -> Result<Packet> {
-        let Some(Release { share: Some(share), source, .. }) = &self.terms.privacy.release else {
+        let Some(Release { share: Some(share), source, unit, .. }) = &self.terms.privacy.release
+        else {
             return Ok(packet);
         };
         let mut segments = self.uplink().segments(&packet, false)?;
         if let Some(values) = segments.first_mut() {
+            if let Unit::Client { bound } = unit
+                && !share.covers(&values.words, *bound)
+            {
+                return Err(too_narrow());
+            }
             share.add(&mut values.words, &mut source.bits_of_client(key));
         }
         Ok(pack(&segments))
@@ -109,4 +116,12 @@ impl<O: Oracle> Federated<O> {
             value.iter_mut().for_each(|x| *x = O::Number::narrow(scaled(x)));
         }
     }
+}
+
+/// Parameters at which rounding errors could move what the noise hides.
+pub(crate) fn too_narrow() -> Error {
+    Error::peer(
+        "parameters so narrow that the rounding of a part of the sum could exceed what the noise hides",
+    )
+    .hint("take fewer components or columns of a scale of about one")
 }

@@ -52,7 +52,7 @@ impl<M: Sums> Masked<M> {
         let content = self.evaluated_content(&asked.message, &asked.history);
         let (masks, upload) = self.mask(client, asked, &words, content)?;
         let (key, evaluations) = (Some(key), asked.history.evaluations);
-        Ok((Client { masks, key, evaluations, ..client.clone() }, Up::Words(upload)))
+        Ok((Client { masks, key, evaluations, ..client.clone() }, Up::Words(upload, 0)))
     }
 
     /// Takes the sums of an evaluation, or none if it is void.

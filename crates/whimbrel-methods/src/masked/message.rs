@@ -76,7 +76,8 @@ impl<D: Wire> Asked<D> {
 /// The message from a client.
 #[derive(Clone)]
 pub enum Up {
-    Words(MaskedUpload),
+    /// Masked words, and the number of parts withheld from them, which stays with the client.
+    Words(MaskedUpload, u32),
     Vouch(Vouch),
     Shares(Shares),
 }
@@ -126,7 +127,7 @@ impl<D: Wire, A: Wire + Send + Sync + 'static> Wire for Down<D, A> {
 impl Wire for Up {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Words(words) => {
+            Self::Words(words, _) => {
                 out.push(0);
                 words.put(out);
             }
@@ -142,7 +143,7 @@ impl Wire for Up {
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
         match u8::take(from)? {
-            0 => Ok(Self::Words(Wire::take(from)?)),
+            0 => Ok(Self::Words(Wire::take(from)?, 0)),
             1 => Ok(Self::Vouch(Wire::take(from)?)),
             2 => Ok(Self::Shares(Wire::take(from)?)),
             other => Err(Error::peer(format!("{other} is not a step of a masked exchange"))),

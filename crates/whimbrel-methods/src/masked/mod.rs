@@ -169,14 +169,15 @@ impl<M: Sums> Masked<M> {
         (state, up): (M::Client, M::Up),
         key: Key,
     ) -> Result<(Client<M::Client>, Up)> {
-        let (words, history) = (self.method.words(&up)?, &asked.history);
+        let (words, withheld) = (self.method.words(&up)?, self.method.withheld(&up));
+        let history = &asked.history;
         let content = self.content(&asked.message, history)?;
         let (masks, upload) = self.mask(client, asked, &words, content)?;
         let (own, held) = client.settled_at(&history.voids);
         let pending = Some(((asked.of_method()?, upload.task), state));
         let (own, key, evaluations) = (own.clone(), Some(key), history.evaluations);
         let client = Client { format: Format, own, held, pending, masks, key, evaluations };
-        Ok((client, Up::Words(upload)))
+        Ok((client, Up::Words(upload, withheld)))
     }
 
     /// The hash of the message's common part and of the history.
@@ -252,7 +253,8 @@ impl<M: Sums> Method for Masked<M> {
     fn declare(&self) -> Declaration {
         let mut declared = self.method.declare();
         for kind in &mut declared.exchanges {
-            kind.most = kind.most.map(|most| if most == 1 { OPENINGS_MAX } else { most });
+            let repeats = kind.rank < Allowance::ROUNDS && kind.most == Some(1);
+            kind.most = if repeats { Some(OPENINGS_MAX) } else { kind.most };
         }
         if self.judged_words() > 0 {
             let (name, rank) = ("evaluations", Allowance::EVALUATIONS);
@@ -455,11 +457,15 @@ impl<M: Sums> Method for Masked<M> {
         tasks.iter().map(step).collect()
     }
 
+    fn withheld(&self, up: &Up) -> u32 {
+        if let Up::Words(_, withheld) = up { *withheld } else { 0 }
+    }
+
     fn absorb(&self, fold: &mut Self::Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
         let Sender { id, inclusion, peer } = from;
         let is_first = fold.own.is_some() || fold.judged.is_some();
         match up {
-            Up::Words(words) if is_first => {
+            Up::Words(words, _) if is_first => {
                 if !fold.masks.is_open() {
                     let shape = match (&fold.own, fold.judged) {
                         (Some(own), _) => self.method.shape(own)?,

@@ -18,8 +18,9 @@ pub(super) struct Format;
 
 impl Format {
     const MARK: [u8; 4] = *b"MASK";
-    /// Raised when a stored state changes: version 1 lacked evaluations, history and the mark.
-    const VERSION: u8 = 2;
+    /// Raised when a stored state changes: version 1 lacked evaluations, history and the mark, version 2 the
+    /// word with the number of withheld parts.
+    const VERSION: u8 = 3;
 }
 
 impl Wire for Format {

@@ -17,6 +17,10 @@ pub trait Totals: Send + Sync + 'static {
     fn meaning(&self) -> String;
     /// The number of sums in each exchange.
     fn lengths(&self) -> Vec<usize>;
+    /// The most sums in an exchange, whatever earlier stages deliver.
+    fn length_max(&self) -> usize {
+        self.lengths().into_iter().max().unwrap_or(0)
+    }
     /// A client's sums, given the totals of the exchanges before.
     fn sums(&self, before: &[Vec<f64>], data: &Self::Data) -> Result<Vec<f64>>;
     /// The result, from the totals of all exchanges.
@@ -44,7 +48,7 @@ impl<T: Totals> Pooled for Stage<T> {
 
     fn declare(&self) -> Declaration {
         let lengths = self.0.lengths();
-        let most = lengths.iter().max().copied().unwrap_or(0);
+        let most = self.0.length_max();
         let mut sums = opening("sums", 0);
         sums.most = sums.most.map(|most| most + lengths.len() as u32);
         let disclosures = vec![
@@ -68,7 +72,7 @@ impl<T: Totals> Pooled for Stage<T> {
 
     fn status(&self, found: &TotalsState) -> Status {
         let over = found.totals.len() >= self.0.lengths().len();
-        Status::new(if over { Next::Stop } else { Next::Uncounted }, 1.0)
+        Status::new(if over { Next::Converged } else { Next::Uncounted }, 1.0)
     }
 
     fn ask(&self, found: &TotalsState) -> Result<Vec<Vec<f64>>> {

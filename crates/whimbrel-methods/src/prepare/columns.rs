@@ -13,7 +13,7 @@ use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, wire};
 pub(super) const KIND: &str = "prepare-columns";
 
 /// Deviations up to this share of the mean are rounding errors.
-const CONSTANT: f64 = 1e-14;
+pub(crate) const CONSTANT: f64 = 1e-14;
 
 /// The stage.
 #[derive(Clone, Copy, Debug)]

@@ -16,6 +16,7 @@
 mod columns;
 mod pca;
 
+pub(crate) use columns::CONSTANT;
 pub use columns::Columns;
 pub use pca::{COLUMNS_MAX, Pca};
 

@@ -6,8 +6,8 @@
 use crate::federation::{Setup, equal_terms};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownMessage, Downlink, UpRule, Uplink};
-use whimbrel_codec::{Codec, Scalar};
+use whimbrel_codec::channel::{DownMessage, Downlink, GridNote, UpRule, Uplink};
+use whimbrel_codec::{Codec, Inclusion, Scalar, SharedGrid};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{
     ClientData, ClientId, DynMethod, Erased, FeatureRows, Inputs, Key, Labelled, Result, Samples,
@@ -15,8 +15,11 @@ use whimbrel_core::{
 };
 use whimbrel_engine::{ClientMachine, Consent, Participant, Purpose, Question, Stage, StepId};
 use whimbrel_methods::clustering::Clustering;
-use whimbrel_methods::fedem::{self, FirstMemories, Form, PrivateEm};
-use whimbrel_methods::federated::{BindRows, Down, Enrolment, ExchangeKind, Terms, Up};
+use whimbrel_methods::fedem::{self, FedEm, FirstMemories, Form, FrameKind, PrivateEm};
+use whimbrel_methods::federated::{
+    BindRows, Down, Enrolment, ExchangeKind, Release, Terms, Unit, Up,
+};
+use whimbrel_methods::guard;
 use whimbrel_methods::mixture::MixtureStart;
 use whimbrel_methods::personal::{FedAvg, Length, Personal, Rates, Sampling, ServerStep, Solver};
 use whimbrel_methods::pooled::ExactSums;
@@ -25,6 +28,8 @@ use whimbrel_methods::sgd::{Gradient, Sgd};
 use whimbrel_models::convex::Problem;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 use whimbrel_nn::{Network, Optimiser};
+use whimbrel_privacy::accountant::Releases;
+use whimbrel_privacy::noise::{NoiseShare, Source};
 
 const ROWS: usize = 200;
 /// Rounds that the client agreed to.
@@ -122,29 +127,42 @@ impl Mixed {
     }
 
     fn under(components: usize, min_group: Option<u32>, private: Option<PrivateEm>) -> Self {
+        Self::with(components, min_group, Setup::default(), |fit| fit.oracle.private = private)
+    }
+
+    fn with(
+        components: usize,
+        min_group: Option<u32>,
+        setup: Setup,
+        change: impl FnOnce(&mut FedEm<Gmm>),
+    ) -> Self {
         let rows = normal(ROWS * COLUMNS, 7);
         let mut settings = GmmSettings::new(components, COLUMNS, Covariance::Full);
         settings.want_moments = true;
         let model = Gmm::new(settings).unwrap();
-        let setup = Setup { memory: false, rounds: ROUNDS + 1, ..Setup::default() };
+        let setup = Setup { memory: false, rounds: ROUNDS + 1, ..setup };
         assert_eq!((setup.form, setup.memories.clone()), (Form::Pair, FirstMemories::Oracle));
         let mut fit = setup.fit(model, MixtureStart::Moments);
-        fit.terms.privacy.min_group = min_group;
-        fit.oracle.private = private;
+        change(&mut fit);
         let columns = (0..COLUMNS).map(|j| j.to_string()).collect();
-        let data = ClientData::Table(Table::new(columns, rows.clone()).unwrap());
+        let mut data = ClientData::Table(Table::new(columns, rows.clone()).unwrap());
+        if let Some(group) = min_group {
+            guard::surrogates(&mut data, group).unwrap();
+        }
         let spy = Spy::new(Arc::new(Erased(fit, BindRows)), data);
         let enrolment = Enrolment::<fedem::Summary>::from_bytes(&spy.summary).unwrap();
         let mean = enrolment.summary.moments.iter().copied().take(COLUMNS).collect();
         Self { spy, rows, components, mean }
     }
 
-    /// Weights and first moments of the components at these means and deviations of columns.
-    fn ask(&mut self, components: &[([f64; COLUMNS], [f64; COLUMNS])]) -> Result<Vec<f64>, String> {
-        let (k, triangle) = (self.components, COLUMNS * (COLUMNS + 1) / 2);
-        let q = k * (1 + COLUMNS + triangle);
+    fn length(&self) -> usize {
+        self.components * (1 + COLUMNS + COLUMNS * (COLUMNS + 1) / 2)
+    }
+
+    /// The pair of a round at these means and deviations of columns.
+    fn pair(&self, components: &[([f64; COLUMNS], [f64; COLUMNS])]) -> Vec<f64> {
         // Ŝ = 0, then equal weights, means and inverse factors with logarithmic diagonals.
-        let mut at = vec![0.0; q + k];
+        let mut at = vec![0.0; self.length() + self.components];
         components.iter().for_each(|(mean, _)| at.extend(mean));
         for (_, deviations) in components {
             for (i, deviation) in deviations.iter().enumerate() {
@@ -152,6 +170,12 @@ impl Mixed {
                 at.push(-deviation.ln());
             }
         }
+        at
+    }
+
+    /// Weights and first moments of the components at these means and deviations of columns.
+    fn ask(&mut self, components: &[([f64; COLUMNS], [f64; COLUMNS])]) -> Result<Vec<f64>, String> {
+        let (at, q) = (self.pair(components), self.length());
         self.spy.round(&at, None::<fedem::OuterLoop>, None::<Vec<f64>>, q)
     }
 
@@ -226,10 +250,10 @@ fn mixtures_with_narrow_components() {
     assert_eq!(spikes(2, None), [ROUNDS as usize; 2]);
     assert_eq!(spikes(10, GROUP), [0; 2]);
     assert_eq!(spikes(2, GROUP), [0; 2]);
-    // Differences between questions remain, whatever the group.
+    // Differences between questions tell of surrogates, which are no rows.
     let read = [None, GROUP].map(bisected);
     println!("bisection with two components: {read:?} of {ROWS} rows in {ROUNDS} rounds");
-    assert!(read.iter().all(|read| *read > 40), "{read:?}");
+    assert!(read[0] > 40 && read[1] == 0, "{read:?}");
 }
 
 /// A narrow component at a guessed row would make rounding errors of the row's coordinates larger than
@@ -246,6 +270,45 @@ fn components_too_narrow_for_the_noise() {
         let said = told.err().unwrap_or_default();
         assert_eq!(said.contains("parameters so narrow"), refused, "{deviation} {said}");
     }
+}
+
+/// The same for all rows of a client, whose value is clipped before its way into the frame: integers beyond the bound
+/// do not leave.
+#[test]
+fn frames_too_narrow_for_the_bound_of_a_client() {
+    let (bound, private) = (1.0, PrivateEm { row_bound: None, distributed: true, averaged: 0..1 });
+    let share = NoiseShare::new(bound, 20, 1.0, 1).unwrap();
+    let grid = SharedGrid::new(32).unwrap().among(1, Inclusion::Equal(1.0));
+    let setup = Setup {
+        codec: Codec::Grid(grid.at_step(share.exponent)),
+        weights: Weights::Equal,
+        frame: FrameKind::Fisher,
+        ..Setup::default()
+    };
+    let refused = |row: usize, deviation: f64| {
+        let mut mixed = Mixed::with(2, None, setup.clone(), |fit| {
+            let releases = Releases { multiplier: 1.0, rate: 1.0 };
+            let (unit, source) = (Unit::Client { bound }, Source::Seed(1));
+            let release =
+                Release { unit, releases, rounds: 9, source, stage: 0, share: Some(share) };
+            fit.terms.privacy.release = Some(release);
+            fit.oracle.private = Some(private.clone());
+        });
+        let guess = std::array::from_fn(|j| mixed.rows[row * COLUMNS + j]);
+        let at = [(guess, [deviation; COLUMNS]), ([0.0; COLUMNS], [1.0; COLUMNS])];
+        let state = Shared::new(&DownMessage::whole(&mixed.pair(&at)));
+        let (note, private) = (None::<fedem::OuterLoop>, None::<Vec<f64>>);
+        let exponents = vec![share.exponent];
+        let grid = Some(GridNote { total: 1.0, enrolled: 1, inclusion: None, exponents });
+        let down = Down { kind: ExchangeKind::Round, uplink: 0, note, private, grid, state };
+        let said = mixed.spy.ask(&down).err();
+        assert!(said.iter().all(|said| said.contains("parameters so narrow")), "{said:?}");
+        said.is_some()
+    };
+    let count = |deviation| (0..40).filter(|row| refused(*row, deviation)).count();
+    let counts = [1e-12, 1e-10, 0.1].map(count);
+    println!("refused of 40 parameters: {counts:?}");
+    assert!(counts[0] > 0 && counts[2] == 0, "{counts:?}");
 }
 
 /// A client of the k-means on a grid: ten clusterings in each answer.

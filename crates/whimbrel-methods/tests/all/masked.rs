@@ -395,7 +395,7 @@ fn states_of_another_version_are_refused() {
         for (bytes, version) in [(&other[..], 7), (&whole[5..], 1)] {
             let said = method.load(kind, bytes).err().unwrap().to_string();
             let why =
-                format!("it has version {version}, this program reads 2\nhint: finish the run");
+                format!("it has version {version}, this program reads 3\nhint: finish the run");
             assert!(said.contains(&why), "{kind:?}: {said}");
         }
     }
@@ -418,11 +418,11 @@ fn a_lying_client_ends_no_run() {
     let cases: [Lie; 3] = [
         // A number of clips that no client has.
         ("words", 6, |up| {
-            let Up::Words(words) = up else { panic!("not the first step") };
+            let Up::Words(words, _) = up else { panic!("not the first step") };
             words.body.iter_mut().rev().take(8).for_each(|byte| *byte ^= 0x5a);
         }),
         ("boxes", 0, |up| {
-            let Up::Words(words) = up else { panic!("not the first step") };
+            let Up::Words(words, _) = up else { panic!("not the first step") };
             words.boxes.iter_mut().for_each(|sealed| sealed[20] ^= 1);
         }),
         ("shares", 2, |up| {
@@ -461,7 +461,7 @@ impl Watch for Only {
 #[test]
 fn false_keys_are_refused_before_a_masked_word_leaves() {
     let mut town = Town::new(Form::Pair, Trust::default());
-    let refusals = town.step(forge, |up| assert!(matches!(up, Up::Words(_))));
+    let refusals = town.step(forge, |up| assert!(matches!(up, Up::Words(..))));
     // The honest sum does not take them: a coordinator that forges keys has another one.
     assert!(matches!(&refusals[..], [(_, said)] if said.contains("another task")), "{refusals:?}");
     assert_eq!(town.clients[VICTIM].ledger().entries(), 2);

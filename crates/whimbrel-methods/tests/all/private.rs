@@ -1,10 +1,11 @@
 //! Differential privacy: the same noise in every runner, the end of the budget, and sampled rows.
 
 use crate::federation::*;
-use whimbrel_core::{ClientData, Erased, FeatureRows, HeldOut, Key, Labelled};
+use whimbrel_core::{ClientData, Erased, FeatureRows, HeldOut, Key, Labelled, Table};
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::fedem::{FedEm, FrameKind, PrivateEm};
-use whimbrel_methods::federated::{BindRows, Release, Unit};
+use whimbrel_methods::federated::{BindRows, Release, Simple, Unit};
+use whimbrel_methods::lloyd::{self, Lloyd};
 use whimbrel_methods::sgd::Sampling;
 use whimbrel_models::Rows;
 use whimbrel_models::convex::Problem;
@@ -51,6 +52,27 @@ fn the_run_ends_before_its_budget_is_exceeded() {
         rounds += u32::from(done.round.is_some());
     }
     assert_eq!(rounds, 6);
+}
+
+/// The first centres of noisy k-means divide rows around a mean that is not zero: without noise every cluster has a tenth of
+/// an equal share and more.
+#[test]
+fn first_centres_of_noisy_k_means_divide_the_rows() {
+    let (n, d, clusters) = (2000, 10, 10);
+    let mut rows = vec![0.0; n * d];
+    Key::root(8).stream().fill_normal(&mut rows);
+    rows.iter_mut().for_each(|x| *x += 0.5);
+    let table = Table::new((0..d).map(|k| format!("x{k}")).collect(), rows).unwrap();
+    for seed in 0..20 {
+        let method = Lloyd::new(clusters, d, Key::root(seed));
+        let mut state = method.start(d);
+        for round in 0..lloyd::ROUNDS {
+            let mean = method.value(&state, &table, Key::root(1));
+            method.step(&mut state, &mean, round);
+        }
+        let least = state[..clusters].iter().copied().fold(1.0, f64::min);
+        assert!(least > 0.1 / clusters as f64, "{least}");
+    }
 }
 
 /// Poisson sampling of 50 rows: the number of rows is binomial, the gradient is unbiased for that of

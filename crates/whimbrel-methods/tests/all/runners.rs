@@ -3,10 +3,12 @@
 use crate::federation::*;
 use crate::{fedmiss, selection, sgd};
 use whimbrel_codec::Inclusion;
+use whimbrel_codec::channel::preset::NAMES;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset};
 use whimbrel_core::{ClientData, Erased, Key};
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::clustering::Clustering;
+use whimbrel_methods::describe::{Bins, Blocks, Tally};
 use whimbrel_methods::fedem::{AutoStep, Batch, Estimator, FirstMemories, Form, FrameKind};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
@@ -14,7 +16,6 @@ use whimbrel_methods::masked::{BindMasked, MaskSecret, Masked, Masks, Trust};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::pooled::{ExactSums, Pooled, Stage};
 use whimbrel_methods::prepare::{Columns, Pca};
-use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_methods::spider::Spider;
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
@@ -162,5 +163,12 @@ fn stages_before_a_fit() {
     exact_sums("columns", || Stage(columns), &masks);
     exact_sums("pca", || Stage(Pca::new(2, 1).unwrap()), &masks);
     exact_sums("k-means by sums", clustering, &masks);
+    // `describe`, with merged bins.
+    let tally = Tally { blocks: Blocks { levels: vec![0, 0] }, group: 5 };
+    exact_sums("tally", || Stage(tally.clone()), &masks);
+    let edges = vec![vec![0.0], vec![-1.0, 0.5, 2.0]];
+    let bins =
+        || Bins { blocks: tally.blocks.clone(), group: 5, edges: edges.clone(), survival: None };
+    exact_sums("bins", || Stage(bins()), &masks);
     runners_agree("choice", Erased(choice(true), BindRows), &tables());
 }

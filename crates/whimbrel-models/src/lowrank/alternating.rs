@@ -73,7 +73,7 @@ pub(super) fn advance(
 
 /// Diagnostics of one sweep.
 #[derive(Default)]
-struct Found {
+struct SweepSums {
     field2: f64,
     table2: f64,
     repairs: u64,
@@ -84,13 +84,13 @@ struct Found {
 }
 
 /// A chunk of rows after its own unknowns were solved.
-struct Part {
+struct SolvedRows {
     u: Vec<f64>,
     row_effects: Vec<f64>,
     /// Gradients and packed curvatures of the columns, one component after the other.
     gradient: Vec<f64>,
     curvature: Vec<f64>,
-    found: Found,
+    found: SweepSums,
 }
 
 /// One sweep over rows, then columns; with `moves` the table takes its step first.
@@ -100,7 +100,7 @@ fn sweep(
     factors: &mut Factors,
     step: &TableStep<'_>,
     moves: bool,
-) -> Result<Found> {
+) -> Result<SweepSums> {
     let (columns, rows) = (model.columns(), chunk_rows(model.rows()));
     let ridges = Side::BOTH.map(|side| model.ridge(side, step.shrink()));
     let row_means = RowMeans::new(model, factors);
@@ -111,13 +111,13 @@ fn sweep(
     let (row_means, ridges, x, bound) = (&row_means, &ridges, &x[..], &bound);
     let job = RowJob { model, row_means, ridges, x, bound, step, moves };
     let parts = s.par_chunks_mut(columns * rows).enumerate();
-    let parts: Vec<Part> =
+    let parts: Vec<SolvedRows> =
         parts.map(|(c, chunk)| job.chunk(c * rows, chunk)).collect::<Result<_>>()?;
 
     let q = ridges[1].len();
     let mut gradient = vec![0.0; q * columns];
     let mut curvature = vec![0.0; packed_len(q) * columns];
-    let mut found = Found::default();
+    let mut found = SweepSums::default();
     let (mut u, mut row_effects) = (Vec::new(), Vec::new());
     for part in &parts {
         u.extend_from_slice(&part.u);
@@ -151,16 +151,16 @@ struct RowJob<'a> {
 }
 
 impl RowJob<'_> {
-    fn chunk(&self, first: usize, s: &mut [f64]) -> Result<Part> {
+    fn chunk(&self, first: usize, s: &mut [f64]) -> Result<SolvedRows> {
         let (columns, r) = (self.model.columns(), self.model.rank());
         let [ridge, of_columns] = self.ridges;
         let (q, count) = (of_columns.len(), s.len() / columns);
-        let mut part = Part {
+        let mut part = SolvedRows {
             u: self.row_means.factors.u[first * r..][..count * r].to_vec(),
             row_effects: (first..first + count).map(|row| self.row_means.effect(row)).collect(),
             gradient: vec![0.0; q * columns],
             curvature: vec![0.0; packed_len(q) * columns],
-            found: Found::default(),
+            found: SweepSums::default(),
         };
         let mut mean = vec![0.0; columns];
         let (mut d, mut scratch, mut weights) = (mean.clone(), mean.clone(), mean.clone());

@@ -18,7 +18,7 @@ pub struct Density {
 enum Form {
     Full(Full),
     /// A diagonal Gaussian is a mixture of one component without a weight parameter.
-    Mixture(Mixture),
+    Mixture(GaussianMixture),
 }
 
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ struct Full {
 }
 
 #[derive(Clone, Debug)]
-struct Mixture {
-    parts: Vec<Part>,
+struct GaussianMixture {
+    parts: Vec<Component>,
     /// Number of logits among the parameters: 0 for a single Gaussian.
     logits: usize,
     /// `ln(weight N(z))`, then the probability of each component given `z`.
@@ -43,7 +43,7 @@ struct Mixture {
 }
 
 #[derive(Clone, Debug)]
-struct Part {
+struct Component {
     weight: f64,
     mean: Vec<f64>,
     precision: Vec<f64>,
@@ -68,8 +68,10 @@ impl Density {
     pub(super) fn new(prior: &Prior, beta: &[f64]) -> Self {
         let d = prior.len;
         let form = match prior.shape {
-            Shape::Diagonal => Form::Mixture(Mixture::new(d, 0, beta)),
-            Shape::Mixture { components } => Form::Mixture(Mixture::new(d, components, beta)),
+            Shape::Diagonal => Form::Mixture(GaussianMixture::new(d, 0, beta)),
+            Shape::Mixture { components } => {
+                Form::Mixture(GaussianMixture::new(d, components, beta))
+            }
             Shape::Full => Form::Full(Full::new(prior, beta)),
         };
         Self { form }
@@ -151,7 +153,7 @@ impl Density {
                 vec![Marginal { weight: 1.0, mean: [full.mean[i], full.mean[j]], covariance }]
             }
             Form::Mixture(mixture) => {
-                let one = |part: &Part| Marginal {
+                let one = |part: &Component| Marginal {
                     weight: part.weight,
                     mean: [part.mean[i], part.mean[j]],
                     covariance: [[1.0 / part.precision[i], 0.0], [0.0, 1.0 / part.precision[j]]],
@@ -171,7 +173,7 @@ impl Density {
             }
             Form::Mixture(mixture) => {
                 let entry = |j: usize| diagonal.map_or(1.0, |diagonal| diagonal[j]);
-                let of = |part: &'_ Part| -> f64 {
+                let of = |part: &'_ Component| -> f64 {
                     let each = part.precision.iter().enumerate().map(|(j, p)| p * entry(j));
                     each.fold(0.0, f64::max)
                 };
@@ -279,7 +281,7 @@ impl Full {
     }
 }
 
-impl Mixture {
+impl GaussianMixture {
     fn new(d: usize, logits: usize, beta: &[f64]) -> Self {
         let (logit, rest) = beta.split_at(logits);
         let largest = logit.iter().fold(f64::NEG_INFINITY, |m, l| l.max(m));
@@ -287,14 +289,14 @@ impl Mixture {
         let parts = rest.chunks_exact(2 * d).enumerate().map(|(k, part)| {
             let (mean, logs) = part.split_at(d);
             let log_weight = logit.get(k).map_or(0.0, |l| l - largest - math::ln(total));
-            Part {
+            Component {
                 weight: math::exp(log_weight),
                 mean: mean.to_vec(),
                 precision: logs.iter().map(|log| math::exp(-2.0 * log)).collect(),
                 constant: d as f64 * HALF_LN_TAU + logs.iter().sum::<f64>() - log_weight,
             }
         });
-        let parts: Vec<Part> = parts.collect();
+        let parts: Vec<Component> = parts.collect();
         Self { shares: vec![0.0; parts.len()], logits, parts }
     }
 
@@ -332,7 +334,7 @@ impl Mixture {
         }
     }
 
-    fn pick(&self, stream: &mut Stream) -> &Part {
+    fn pick(&self, stream: &mut Stream) -> &Component {
         let mut rest = if self.parts.len() > 1 { stream.uniform() } else { 0.0 };
         let found = self.parts.iter().find(|part| {
             rest -= part.weight;
@@ -341,7 +343,7 @@ impl Mixture {
         found.unwrap_or(&self.parts[self.parts.len() - 1])
     }
 
-    fn average(&self, of: impl Fn(&Part, usize) -> f64) -> Vec<f64> {
+    fn average(&self, of: impl Fn(&Component, usize) -> f64) -> Vec<f64> {
         let each = |j| self.parts.iter().map(|part| part.weight * of(part, j)).sum();
         (0..self.parts[0].mean.len()).map(each).collect()
     }

@@ -386,25 +386,16 @@ fn check_identity(folder: &Path) -> Result<()> {
     Err(Error::storage(Identity::path(folder).display(), what))
 }
 
-/// File of the secret of a client's identity under masks.
-const MASK_IDENTITY: &str = "mask-identity";
-
 /// The secret of the identity of a folder's client under masks; drawn on first use.
 pub fn mask_identity(folder: &Path) -> Result<[u8; 32]> {
-    let path = folder.join(MASK_IDENTITY);
-    if let Some(kept) = versioned::read(&path)? {
-        let kept = kept.try_into();
-        return kept.map_err(|_| Error::storage(path.display(), "this is not an identity"));
-    }
-    if standing(folder)? != (None, None) {
+    let path = folder.join(versioned::MASK_IDENTITY);
+    if !path.exists() && standing(folder)? != (None, None) {
         let what = "it is missing, and this client took part with it\nhint: restore it from a copy";
         return Err(Error::storage(path.display(), what));
     }
-    let drawn = random()?;
     std::fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
     restrict_to_owner(folder, 0o700)?;
-    versioned::write(&path, &drawn)?;
-    Ok(drawn)
+    versioned::secret(&path)
 }
 
 /// File of a client that has withdrawn.

@@ -23,8 +23,13 @@ impl Progress {
         Self { sent, first: None, said: Instant::now() }
     }
 
-    /// Logs stage, rounds, remaining time and bytes every five seconds.
-    pub(super) fn say(&mut self, now: Option<(&'static str, u32, Option<u32>)>, bytes: u64) {
+    /// Logs stage, rounds, remaining time, bytes and withheld parts every five seconds.
+    pub(super) fn say(
+        &mut self,
+        now: Option<(&'static str, u32, Option<u32>)>,
+        bytes: u64,
+        withheld: u64,
+    ) {
         self.sent += bytes;
         let Some((stage, round, most)) = now else { return };
         let first = self.first.take_if(|(before, ..)| *before == stage);
@@ -35,8 +40,12 @@ impl Progress {
         }
         self.said = Instant::now();
         let sent = format::bytes(8.0 * self.sent as f64);
+        let withheld = match withheld {
+            0 => String::new(),
+            parts => format!(", {} parts withheld", format::count(parts)),
+        };
         tracing::info!(
-            "{stage}: {}, {sent} sent",
+            "{stage}: {}, {sent} sent{withheld}",
             rounds_left(round, most, (before, begun.elapsed()))
         );
     }
@@ -77,7 +86,7 @@ mod tests {
     #[test]
     fn bytes_go_on_from_those_of_earlier_sessions() {
         let mut progress = Progress::new(1_000);
-        progress.say(None, 24);
+        progress.say(None, 24, 0);
         assert_eq!(progress.sent, 1_024);
     }
 }

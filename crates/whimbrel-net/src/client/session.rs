@@ -443,7 +443,8 @@ impl ActiveSession {
         let message = Parcel::from(tonic::codegen::Bytes::from(bytes));
         let bytes = message.len() as u64;
         let at_now = self.store.as_ref().and_then(ClientStore::progress);
-        self.progress.say(at_now, bytes);
+        let withheld = self.store.as_ref().map_or(0, ClientStore::withheld);
+        self.progress.say(at_now, bytes, withheld);
         let upload = proto::Upload { kind: kind.into(), at: Some(at.into()), bytes };
         let frames = self.frames.clone();
         self.sending = Some(tokio::spawn(async move {

@@ -17,7 +17,7 @@ use whimbrel_engine::checkpoint::{private_file, sync_folder};
 use whimbrel_engine::client::{Record, StepId};
 
 const MAGIC: &[u8; 8] = b"WHIMSLOT";
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const HEAD: usize = 24;
 const NAMES: [&str; 2] = ["slot-a", "slot-b"];
 

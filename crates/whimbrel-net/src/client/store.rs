@@ -71,6 +71,11 @@ impl ClientStore {
         self.machine.ledger().bytes()
     }
 
+    /// Parts withheld from all answers so far.
+    pub(super) fn withheld(&self) -> u64 {
+        self.machine.ledger().withheld()
+    }
+
     /// Applies the outcome of the staged step.
     pub fn learn(&mut self, verdict: Verdict) -> Result<()> {
         match verdict {

@@ -157,7 +157,7 @@ fn rosters_neither_lose_nor_gain_clients() {
     let line = |id: u8| format!("c{id} {}\n", ShortHash::of_secret(&[id; 32]));
     let known = Accepted::parse(&(1..5).map(line).collect::<String>()).unwrap();
     known.check_same(&of(1..5)).unwrap();
-    for (others, why) in [(1..4, "`c4` left"), (1..6, "client 5 joined"), (2..6, "`c1` left")] {
+    for (others, why) in [(1..4, "`c4` is missing"), (1..6, "client 5 is new"), (2..6, "`c1` is missing")] {
         let said = known.check_same(&of(others)).unwrap_err().to_string();
         assert!(said.contains(why), "{said}");
     }

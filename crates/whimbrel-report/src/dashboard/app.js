@@ -234,7 +234,7 @@
     setText("state", STATES[s.state] || s.state);
     const stage = s.stages > 1 ? ` · stage ${s.stage + 1} of ${s.stages}: ${s.stage_name}` : "";
     setText("about", `${s.method} · ${s.model}${stage}`);
-    const spent = s.epsilon_spent === null ? "" : `; epsilon spent so far: ${number(s.epsilon_spent, 3)}`;
+    const spent = s.epsilon_spent === null ? "" : `; epsilon spent so far: ${number(s.epsilon_spent, 3)} at delta ${number(s.delta)}`;
     setText("privacy", s.privacy + spent);
     const banner = at("banner");
     const said = [s.message, s.report && `Report: ${s.report}`].filter(Boolean).join(". ");

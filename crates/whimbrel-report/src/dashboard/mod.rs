@@ -83,8 +83,9 @@ pub struct Status {
     pub rounds_per_second: Option<f64>,
     /// Duration of the last round.
     pub round_seconds: Option<f64>,
-    /// Epsilon so far, under differential privacy.
+    /// Epsilon so far and delta, under differential privacy.
     pub epsilon_spent: Option<f64>,
+    pub delta: Option<f64>,
     /// Bytes of the log since the last checkpoint.
     pub log_bytes: u64,
     /// Free bytes on the run's disk.

@@ -2,7 +2,7 @@
 
 use super::series::{widths, words};
 use crate::format::{escape, shorten};
-use crate::plot::{Axis, AxisSpec, Frame, Scale, open, px};
+use crate::plot::{Axis, AxisSpec, PlotArea, Scale, open, px};
 use whimbrel_core::declare::Series;
 
 /// Height of a line, in pixels.
@@ -34,7 +34,7 @@ fn svg(series: &Series, width: f64, letters_max: usize) -> String {
     let letters = shown.iter().map(|point| label(&point.label).chars().count()).max().unwrap_or(0);
     let left = 24.0 + 7.0 * letters as f64;
     let height = LINE * shown.len() as f64;
-    let frame = Frame { left, top: 8.0, width: width - left - 16.0, height };
+    let frame = PlotArea { left, top: 8.0, width: width - left - 16.0, height };
     let mut svg = format!("<g class=\"grid\">{}", frame.x_axis(&x, ""));
     let across = |value: f64| x.position(value).map(|at| px(frame.x(at)));
     if let Some(zero) = across(0.0) {

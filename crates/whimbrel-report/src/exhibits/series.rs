@@ -3,7 +3,7 @@
 use super::loess::{NEIGHBOURS_MIN, SPAN, loess};
 use crate::format::{count, escape, number};
 use crate::plot::axis::{Label, Tick};
-use crate::plot::{Axis, AxisSpec, Frame, Scale, open, px};
+use crate::plot::{Axis, AxisSpec, PlotArea, Scale, open, px};
 use whimbrel_core::declare::{Series, SeriesPoint};
 
 /// Widths on a page and on a narrow screen, in pixels.
@@ -55,7 +55,7 @@ fn svg(series: &Series, width: f64) -> String {
     let values = estimated.iter().copied().chain(ends).chain([0.0]);
     let y = Axis::fit(&AxisSpec::new("", Scale::Linear), values, 5, 0.04);
     let left = 16.0 + 6.6 * y.label_width().max(4.0);
-    let frame = Frame { left, top: 22.0, width: width - left - 16.0, height: HEIGHTS[0] - 40.0 };
+    let frame = PlotArea { left, top: 22.0, width: width - left - 16.0, height: HEIGHTS[0] - 40.0 };
     let mut svg = frame.axes(&Axis { ticks: Vec::new(), ..x.clone() }, &y, "");
     let spot =
         |i: usize, value: f64| Some((frame.x(x.position(i as f64)?), frame.y(y.position(value)?)));
@@ -103,7 +103,7 @@ fn counts(series: &Series, x: &Axis, left: f64, width: f64) -> String {
     let most = columns.iter().map(|c| c.count).max().unwrap_or(0);
     let y = Axis::between([0.0, most.max(1) as f64], 3);
     let top = HEIGHTS[0] + 18.0;
-    let frame = Frame { left, top, width: width - left - 16.0, height: HEIGHTS[1] - 60.0 };
+    let frame = PlotArea { left, top, width: width - left - 16.0, height: HEIGHTS[1] - 60.0 };
     let mut svg = format!(
         "<text class=\"axis\" x=\"{}\" y=\"{}\">{}</text>",
         px(left),

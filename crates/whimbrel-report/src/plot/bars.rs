@@ -1,7 +1,7 @@
 //! Bars with names, and histograms.
 
 use super::axis::{Axis, Label, Tick};
-use super::{Frame, open, px};
+use super::{PlotArea, open, px};
 use crate::format::{escape, number, shorten};
 
 /// Horizontal bars: one row per name, one bar per kind in each.
@@ -26,7 +26,7 @@ impl Bars {
         let longest = self.rows.iter().map(|(name, _)| name.chars().count().min(NAME)).max();
         let size = [380.0, ROW * self.rows.len() as f64 + 64.0];
         let left = 14.0 + 6.4 * longest.unwrap_or(0) as f64;
-        let frame = Frame { left, top: 20.0, width: 366.0 - left, height: size[1] - 62.0 };
+        let frame = PlotArea { left, top: 20.0, width: 366.0 - left, height: size[1] - 62.0 };
         let x = self.axis();
         let mut svg = self.key(&frame);
         svg += "<g class=\"grid\">";
@@ -68,7 +68,7 @@ impl Bars {
     }
 
     /// The kinds' names above the first bar.
-    fn key(&self, frame: &Frame) -> String {
+    fn key(&self, frame: &PlotArea) -> String {
         let mut at = frame.left;
         let mut svg = String::new();
         for (kind, name) in self.kinds.iter().enumerate() {
@@ -125,7 +125,8 @@ impl Histogram {
             y.ticks = vec![Tick { value: 1.0, label: Label::Text("1".into()) }];
         }
         let left = 14.0 + 6.4 * y.label_width();
-        let frame = Frame { left, top: 22.0, width: SIZE[0] - left - 14.0, height: SIZE[1] - 64.0 };
+        let frame =
+            PlotArea { left, top: 22.0, width: SIZE[0] - left - 14.0, height: SIZE[1] - 64.0 };
         let mut svg = frame.axes(&x, &y, &self.label);
         svg += &format!("<text class=\"axis\" x=\"4\" y=\"12\">{}</text>", escape(&self.counted));
         let step = frame.width / bins.counts.len() as f64;

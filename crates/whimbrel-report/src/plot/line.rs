@@ -1,7 +1,7 @@
 //! Line charts: several series over one pair of axes, with optional bands.
 
 use super::axis::{Axis, AxisSpec};
-use super::{Frame, open, px, style};
+use super::{PlotArea, open, px, style};
 use crate::format::{escape, number, shorten};
 
 /// One line.
@@ -90,7 +90,7 @@ impl LineChart {
     }
 
     /// The content of the element, without the element.
-    pub(crate) fn draw(&self) -> (String, Frame, Axis, Axis) {
+    pub(crate) fn draw(&self) -> (String, PlotArea, Axis, Axis) {
         let points = || self.series.iter().flat_map(|series| series.points.iter());
         let level = self.reference.iter().map(|(value, _)| *value);
         let x = Axis::fit(&self.x, points().map(|point| point[0]), 6, 0.0);
@@ -104,7 +104,7 @@ impl LineChart {
             14.0
         };
         let left = 14.0 + DIGIT * self.font * y.label_width();
-        let frame = Frame {
+        let frame = PlotArea {
             left,
             top: self.head,
             width: (self.size[0] - left - names).max(40.0),
@@ -165,7 +165,7 @@ impl LineChart {
     }
 
     /// All lines, without style.
-    fn ghosts(&self, frame: &Frame, x: &Axis, y: &Axis) -> String {
+    fn ghosts(&self, frame: &PlotArea, x: &Axis, y: &Axis) -> String {
         let line = |series: &Series| {
             let places = Places::of(series, frame, x, y);
             let runs = places.runs.iter().map(|run| polyline(run.iter().copied()));
@@ -215,7 +215,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(series: &Series, frame: &Frame, x: &Axis, y: &Axis) -> Self {
+    fn of(series: &Series, frame: &PlotArea, x: &Axis, y: &Axis) -> Self {
         let mut places = Self { runs: vec![vec![]], bands: vec![vec![]], hidden: 0 };
         for (index, &[at, value]) in series.points.iter().enumerate() {
             let (Some(px), Some(py)) = (x.position(at), y.position(value)) else {
@@ -289,7 +289,7 @@ fn marked(points: usize, style: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Names beside the ends of lines, without overlaps.
-fn end_names(mut ends: Vec<([f64; 2], &Series)>, frame: &Frame) -> String {
+fn end_names(mut ends: Vec<([f64; 2], &Series)>, frame: &PlotArea) -> String {
     const APART: f64 = 14.0;
     ends.sort_by(|a, b| a.0[1].total_cmp(&b.0[1]));
     let mut floor = f64::NEG_INFINITY;

@@ -40,14 +40,14 @@ pub(crate) fn open(class: &str, extra: &str, size: [f64; 2], title: &str, desc: 
 
 /// The area inside the axes of a chart, in pixels.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
+pub(crate) struct PlotArea {
     pub left: f64,
     pub top: f64,
     pub width: f64,
     pub height: f64,
 }
 
-impl Frame {
+impl PlotArea {
     pub fn x(&self, fraction: f64) -> f64 {
         self.left + fraction * self.width
     }

@@ -1,7 +1,7 @@
 //! Points in the plane, and ellipses of one and two standard deviations.
 
 use super::axis::{Axis, AxisSpec, Scale};
-use super::{Frame, open, px, style};
+use super::{PlotArea, open, px, style};
 use crate::format::{escape, number};
 use whimbrel_core::declare::{self, Scatter};
 
@@ -20,7 +20,8 @@ impl ScatterChart<'_> {
     /// looks round.
     pub fn svg(&self) -> String {
         let ellipses: Vec<Ellipse> = self.ellipses().collect();
-        let frame = Frame { left: 46.0, top: 22.0, width: SIZE[0] - 60.0, height: SIZE[1] - 64.0 };
+        let frame =
+            PlotArea { left: 46.0, top: 22.0, width: SIZE[0] - 60.0, height: SIZE[1] - 64.0 };
         let [x, y] = self.axes(&ellipses, &frame);
         let [across, up] = &self.0.axes;
         let mut svg = frame.axes(&x, &y, across);
@@ -45,7 +46,7 @@ impl ScatterChart<'_> {
     }
 
     /// Ranges that contain all points and all ellipses of two standard deviations.
-    fn axes(&self, ellipses: &[Ellipse], frame: &Frame) -> [Axis; 2] {
+    fn axes(&self, ellipses: &[Ellipse], frame: &PlotArea) -> [Axis; 2] {
         let range = |dimension: usize| {
             let points = self.0.points.iter().map(|point| point[dimension]);
             let edges = ellipses.iter().flat_map(|ellipse| {
@@ -63,7 +64,7 @@ impl ScatterChart<'_> {
         })
     }
 
-    fn dots(&self, frame: &Frame, x: &Axis, y: &Axis) -> String {
+    fn dots(&self, frame: &PlotArea, x: &Axis, y: &Axis) -> String {
         let stride = self.0.points.len().div_ceil(POINTS).max(1);
         self.0
             .points
@@ -124,7 +125,7 @@ impl<'a> Ellipse<'a> {
         })
     }
 
-    fn svg(&self, frame: &Frame, x: &Axis, y: &Axis, scale: f64) -> String {
+    fn svg(&self, frame: &PlotArea, x: &Axis, y: &Axis, scale: f64) -> String {
         let (Some(across), Some(up)) = (x.position(self.mean[0]), y.position(self.mean[1])) else {
             return String::new();
         };

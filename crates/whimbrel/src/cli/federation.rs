@@ -1,5 +1,6 @@
 //! `whimbrel invite`, `revoke` and `status`: commands on a served run.
 
+use super::join::WITHHELD_PARTS;
 use super::messages::{data, note};
 use crate::run::execute::defect;
 use serde_json::Value;
@@ -155,9 +156,7 @@ fn table(status: &Value) -> String {
         text.push_str(&format!("epsilon spent: {spent:.3} at delta {delta:.2e}\n"));
     }
     if let Some(count) = status["withheld"].as_u64() {
-        text.push_str(&format!(
-            "{count} parts of messages withheld: too few rows determine them\n"
-        ));
+        text.push_str(&format!("{count} {WITHHELD_PARTS}\n"));
     }
     if let Some(roster) = status["roster"].as_str() {
         text.push_str(&format!("roster of {roster}\n{NO_FIGURES}\n"));

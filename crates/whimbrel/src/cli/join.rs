@@ -44,6 +44,8 @@ const JOINED: &str = "joined";
 const CONSENT: &str = "consent";
 /// The sentence on withheld cells and rows.
 const WITHHELD: &str = "withheld";
+/// The end of a line that counts withheld parts.
+pub const WITHHELD_PARTS: &str = "parts of messages withheld: too few rows determine them";
 
 /// Takes part until the job is over.
 pub fn join_command(args: &Join) -> Result<u8> {
@@ -418,6 +420,10 @@ fn print_ledger(folder: &Path) -> Result<u8> {
         text.push_str(&line("evaluations", u64::from(evaluations), most));
         let bytes = answered.map_or(0, |answered| answered.bytes);
         text.push_str(&line("bytes", bytes, agreement.bytes()));
+        match answered.map_or(0, |answered| answered.withheld) {
+            0 => {}
+            parts => text.push_str(&format!("  {parts} {WITHHELD_PARTS}\n")),
+        }
     }
     text.push_str(&format!("in total\n{}", line("bytes", ledger.bytes(), limits.bytes_max)));
     text.extend(roster::ledger_line(folder)?);

@@ -1,7 +1,7 @@
 //! The consent screen: the computation first, then what leaves in words, then a table, without jargon and
 //! with limits near what is sent.
 
-use crate::federation::{counts, masked_wards, serve_to_end, served, wards, write_classes};
+use crate::federation::{NAMES, counts, masked_wards, serve_to_end, served, wards, write_classes};
 use crate::support::{Sandbox, one_line};
 
 /// Words of methods and codecs that users need not know.
@@ -86,22 +86,32 @@ fn the_screen_begins_with_the_computation_and_has_no_jargon() {
     }
 }
 
+/// The job as a mixture over a mixed table, whose clients leave components of few rows out.
+fn of_a_mixed_table(sandbox: &Sandbox) -> String {
+    sandbox.read("job.toml").replace("kind = \"gmm\"", "kind = \"mixture\"")
+}
+
 /// A job without a smallest group is checked with that of `serve`.
 #[test]
 fn a_check_shows_the_messages_that_are_served() {
     let sandbox = masked_wards(3, false);
-    let job = sandbox.read("job.toml").replace("\"moments\"", "\"federated-kmeans\"");
+    let job = of_a_mixed_table(&sandbox).replace("\"moments\"", "\"federated-kmeans\"");
     let own = ["path = \"all.csv\"\nclient = \"ward\"\n", "min_group = 5\n"];
     sandbox.write("job.toml", &own.iter().fold(job, |job, own| job.replace(own, "")));
     let told = one_line(&sandbox.ok(&["check", "job.toml"]).stderr);
     assert!(told.contains("whole groups of at least 5 neighbouring rows"), "{told}");
 }
 
-/// Components that a client leaves out are counted without evaluations.
+/// Components that a client leaves out are counted without evaluations, under masks by their sum; each
+/// client knows its own number.
 #[test]
 fn withheld_parts_are_counted_without_evaluations() {
-    let sandbox = masked_wards(8, false);
-    let job = sandbox.read("job.toml").replace("evaluate = { every = 5 }\n", "");
+    assert_eq!(withheld(true), withheld(false));
+}
+
+fn withheld(masks: bool) -> u64 {
+    let sandbox = masked_wards(8, masks);
+    let job = of_a_mixed_table(&sandbox).replace("evaluate = { every = 5 }\n", "");
     // `east` has 30 rows of each group.
     sandbox.write("job.toml", &job.replace("min_group = 5", "min_group = 35"));
     serve_to_end(&sandbox);
@@ -110,6 +120,13 @@ fn withheld_parts_are_counted_without_evaluations() {
     let status = sandbox.ok(&["status", "served"]).stdout;
     let line = format!("{} parts of messages withheld", withheld.unwrap());
     assert!(status.contains(&line), "{status}");
+    let own = |name: &&str| -> u64 {
+        let ledger = sandbox.ok(&["ledger", &format!("client-{name}")]).stdout;
+        let count = ledger.lines().find_map(|line| line.split_once(" parts of messages withheld"));
+        count.map_or(0, |(count, _)| count.trim().parse().unwrap())
+    };
+    assert_eq!(NAMES.iter().map(own).sum::<u64>(), withheld.unwrap());
+    withheld.unwrap()
 }
 
 /// The limit of the bytes is near what a run sends: exact messages, a fixed number of rounds.

@@ -197,10 +197,54 @@ fn small_cells_follow_from_no_margin() {
     assert!(hidden > 0, "the data have small cells");
 }
 
-fn network() -> Sandbox {
+/// Figures of rows summed in another order; edges follow from means.
+#[track_caller]
+fn same_but_for_rounding(masked: &Value, plain: &Value, what: &str) {
+    match (masked, plain) {
+        (Value::Array(masked), Value::Array(plain)) => {
+            pairs(masked, plain).for_each(|(a, b)| same_but_for_rounding(a, b, what));
+        }
+        (Value::Object(masked), Value::Object(plain)) => {
+            assert!(masked.keys().eq(plain.keys()), "{what}: {masked:?} {plain:?}");
+            plain.iter().for_each(|(key, b)| {
+                same_but_for_rounding(&masked[key], b, &format!("{what}: {key}"))
+            });
+        }
+        _ => close(masked, plain, what),
+    }
+}
+
+/// Under masks the pooled tables are the same, also under a smallest group, and clients have none.
+#[test]
+fn pooled_tables_are_the_same_under_masks() {
+    let survival = "time = \"time\"\nevent = \"dead\"\nby = \"arm\"\n";
+    for group in ["", "min_group = 5\n"] {
+        let (_, plain) = described(survival, &format!("[privacy]\n{group}"));
+        let (sandbox, masked) = described(survival, &format!("[privacy]\nmasks = true\n{group}"));
+        for (masked, plain) in pairs(list(&masked["columns"]), list(&plain["columns"])) {
+            same_but_for_rounding(
+                &masked["pooled"],
+                &plain["pooled"],
+                &plain["column"].to_string(),
+            );
+            assert_eq!(
+                (&masked["kind"], &masked["clients"]),
+                (&plain["kind"], &serde_json::json!({}))
+            );
+        }
+        assert_eq!(masked["survival"], plain["survival"]);
+        assert_eq!(masked["ending"], "converged");
+        let report = sandbox.read("out/report.html");
+        assert!(
+            report.contains("no tables of single clients") && !report.contains("Numbers by client")
+        );
+    }
+}
+
+fn network(privacy: &str) -> Sandbox {
     let sandbox = Sandbox::with_job(&format!(
         "{DATA}[model]\nkind = \"summary\"\ntime = \"t\"\nevent = \"e\"\nby = \"arm\"\n[method]\n\
-         kind = \"describe\"\n[privacy]\nmin_group = 5\n[federation]\n\
+         kind = \"describe\"\n[privacy]\nmin_group = 5\n{privacy}[federation]\n\
          clients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n\
          heartbeat_s = 1\n"
     ));
@@ -221,23 +265,38 @@ fn network() -> Sandbox {
     sandbox
 }
 
-#[test]
-fn a_served_description_has_the_bits_of_the_simulation() {
-    let sandbox = network();
+/// A served description, which has the bits of the simulation.
+fn served(privacy: &str) -> (Sandbox, [Value; 2]) {
+    let sandbox = network(privacy);
     serve_to_end(&sandbox);
     same_model(&sandbox);
     let tables = |run: &str| {
         let summary = sandbox.object(&format!("{run}/summary.json"));
         ["columns", "survival"].map(|key| summary[key].clone())
     };
-    assert_eq!(tables("served"), tables("simulated"));
+    let found = tables("served");
+    assert_eq!(found, tables("simulated"));
+    (sandbox, found)
+}
+
+#[test]
+fn a_served_description_under_masks_has_the_bits_of_the_simulation() {
+    let (sandbox, [columns, _]) = served("masks = true\n");
+    assert_eq!(columns[0]["pooled"]["missing_at_most"], 15);
+    assert_eq!(columns[0]["clients"], serde_json::json!({}));
+    let told = sandbox.read("north.log");
+    assert!(told.contains("at least 3 clients"), "{told}");
+}
+
+#[test]
+fn a_served_description_has_the_bits_of_the_simulation() {
+    let (sandbox, [columns, survival]) = served("");
     let told = sandbox.read("north.log");
     for said in
         ["count of each category", "events and of censored times", "at least 5 of your rows"]
     {
         assert!(told.contains(said), "{told}");
     }
-    let [columns, survival] = tables("served");
     let points = |group: &str| -> Vec<[f64; 4]> {
         let curves = list(&survival["curves"]).iter();
         let curve = curves.into_iter().find(|curve| curve["group"] == group).expect("a curve");
@@ -312,7 +371,8 @@ fn faults_are_named() {
     refused(&model("time = \"time\"\nby = \"age\"\n"), 2, "column \"age\" holds numbers");
     refused(&model("time = \"when\"\n"), 2, "when");
     refused(&model("by = \"arm\"\n"), 2, "describe survival times");
-    refused(&format!("{job}[privacy]\nmasks = true\n"), 2, "which masks do not hide");
+    let late = "[privacy]\nmasks = true\n[simulation]\nlate = [{ client = \"s4\", round = 2 }]\n";
+    refused(&format!("{job}{late}"), 2, "describe under masks takes no client after");
     refused(&format!("{job}[privacy]\nepsilon = 1.0\n"), 2, "nothing bounds the influence");
     refused(&format!("{job}[uplink]\ncodec = \"natural\"\n"), 2, "without a codec");
     refused(&model("time = \"time\"\nevent = \"one\"\n"), 3, "an event of 2.5");

@@ -23,16 +23,27 @@ fn private_wards(rounds: u32, privacy: &str) -> Sandbox {
     sandbox
 }
 
+/// Three wards with a private classifier.
+fn wards_of_classes(method: &str, privacy: &str) -> Sandbox {
+    let sandbox = Sandbox::with_job(&format!(
+        "name = \"wards\"\nseed = 5\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\n\
+         client = \"ward\"\ncolumns = [\"a\", \"b\"]\ntarget = \"y\"\n\n[model]\nkind = \"logistic\"\n\n\
+         [method]\n{method}\n[privacy]\n{privacy}\n\
+         [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
+         dashboard = false\nheartbeat_s = 1\n",
+    ));
+    write_classes(&sandbox);
+    sandbox
+}
+
 fn budget_is_spent(summary: &serde_json::Map<String, serde_json::Value>) {
     assert_eq!(summary["ending"], "stopped");
     let detail = summary["ending_detail"].as_str().unwrap();
     assert!(detail.starts_with("(budget) after"), "{detail}");
 }
 
-#[test]
-fn a_served_private_run_stops_at_its_budget_and_clients_keep_account() {
-    let sandbox = private_wards(8, PRIVACY);
-    serve_to_end(&sandbox);
+/// All places that show the loss of the whole budget, on both sides.
+fn shows_the_loss(sandbox: &Sandbox, uploads: u32) {
     let summary = sandbox.object("served/summary.json");
     budget_is_spent(&summary);
     let spent = number(&summary, "epsilon_spent");
@@ -43,19 +54,29 @@ fn a_served_private_run_stops_at_its_budget_and_clients_keep_account() {
     assert_eq!(number(&status, "delta"), 1e-4);
     assert!(sandbox.read("served/report.html").contains("epsilon 2.000 at delta 1.00e-4"));
     assert!(sandbox.ok(&["status", "served"]).stdout.contains("epsilon spent: 2.000"));
+    let ledger = sandbox.ok(&["ledger", "client-north"]).stdout;
+    let line = |key: &str| ledger.lines().find(|line| line.trim_start().starts_with(key)).unwrap();
+    let words: Vec<&str> = line("epsilon").split_whitespace().collect();
+    assert_eq!(words, ["epsilon", "2.0000", "of", "2.0000"], "{ledger}");
+    assert!(
+        line("uploads").ends_with(&format!("{uploads:>2} of             {uploads:>2}")),
+        "{ledger}"
+    );
+    assert!(ledger.contains("privacy loss of any one row in `wards`"), "{ledger}");
+}
+
+#[test]
+fn a_served_private_run_stops_at_its_budget_and_clients_keep_account() {
+    let sandbox = private_wards(8, PRIVACY);
+    serve_to_end(&sandbox);
+    // Four rounds of the start and eight of the fit.
+    shows_the_loss(&sandbox, 12);
     // The secret is gone, and was never part of the offer.
     assert!(!sandbox.path("served/noise").exists());
     let told = one_line(&sandbox.read("north.log"));
     let says = |part: &str| assert!(told.contains(part), "{part}: {told}");
     says("says a correct \"yes\" at most 7.39 times as often as a false one (epsilon 2)");
     says("The coordinator adds the noise and is trusted for it");
-    // Four rounds of the start and eight of the fit.
-    let ledger = sandbox.ok(&["ledger", "client-north"]).stdout;
-    let line = |key: &str| ledger.lines().find(|line| line.trim_start().starts_with(key)).unwrap();
-    let words: Vec<&str> = line("epsilon").split_whitespace().collect();
-    assert_eq!(words, ["epsilon", "2.0000", "of", "2.0000"], "{ledger}");
-    assert!(line("uploads").ends_with("12 of             12"), "{ledger}");
-    assert!(ledger.contains("privacy loss of any one row in `wards`"), "{ledger}");
     // Two runs have other noise.
     fs::rename(sandbox.path("served"), sandbox.path("first")).unwrap();
     for name in NAMES {
@@ -67,19 +88,32 @@ fn a_served_private_run_stops_at_its_budget_and_clients_keep_account() {
     assert!(model("served") != model("first"), "the noise was repeated");
 }
 
+/// A mixture under masks starts from noisy sums of its rows, at the cost of one without masks.
+#[test]
+fn a_served_mixture_under_masks_keeps_account() {
+    let sandbox = private_wards(8, &format!("{PRIVACY}masks = true\nmin_cohort = 3\n"));
+    serve_to_end(&sandbox);
+    shows_the_loss(&sandbox, 12);
+}
+
+/// Each client samples its rows in secret, and both sides account for the sampling.
+#[test]
+fn sampled_rows_on_a_network_spend_the_budget_of_their_rate() {
+    let sandbox = wards_of_classes(
+        "kind = \"sgd\"\nrounds = 6\nstep = 0.1\n",
+        "sampling = 0.2\nclip = 1.0\nepsilon = 2.0\ndelta = 1e-4\n",
+    );
+    serve_to_end(&sandbox);
+    shows_the_loss(&sandbox, 6);
+}
+
 /// Under masks each client adds a share of the noise, from a secret of its own.
 #[test]
 fn clients_under_masks_share_the_noise() {
-    let sandbox = Sandbox::with_job(
-        "name = \"wards\"\nseed = 5\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\n\
-         client = \"ward\"\ncolumns = [\"a\", \"b\"]\ntarget = \"y\"\n\n[model]\nkind = \"logistic\"\n\n\
-         [method]\nkind = \"fedavg\"\nrounds = 4\nstep = 0.1\n\n[uplink]\nrule = \"plain\"\n\
-         codec = { kind = \"grid\", bits = 32 }\n\n[privacy]\nmasks = true\nmin_cohort = 3\n\
-         unit = \"client\"\nclip = 0.5\nepsilon = 8.0\ndelta = 1e-3\n\n\
-         [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
-         dashboard = false\nheartbeat_s = 1\n",
+    let sandbox = wards_of_classes(
+        "kind = \"fedavg\"\nrounds = 4\nstep = 0.1\n",
+        "masks = true\nmin_cohort = 3\nunit = \"client\"\nclip = 0.5\nepsilon = 8.0\ndelta = 1e-3\n",
     );
-    write_classes(&sandbox);
     let mut models = Vec::new();
     for run in ["first", "second"] {
         serve_to_end(&sandbox);

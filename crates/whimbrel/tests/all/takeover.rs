@@ -129,11 +129,11 @@ fn folders_of_other_versions_are_refused() {
     // Files with an older version number.
     let binary = [
         ("served/checkpoint/state", 5, &serve[..]),
-        ("served/tls/identity", 1, &serve),
-        ("client-east/identity", 1, &join),
-        ("client-east/offer", 1, &join),
-        ("client-east/slot-a", 4, &join),
-        ("client-east/stage-1", 1, &join),
+        ("served/tls/identity", 2, &serve),
+        ("client-east/identity", 2, &join),
+        ("client-east/offer", 2, &join),
+        ("client-east/slot-a", 5, &join),
+        ("client-east/stage-1", 2, &join),
     ];
     for (file, older, command) in binary {
         restore(&sandbox);
