@@ -233,7 +233,7 @@ impl Dataset {
     }
 
     /// Guesses the types of columns that are not plain numbers: text with few distinct values is a
-    /// category, two values are yes or no, and small non-negative integers with some values,
+    /// category, two values are yes or no, repeated numbers too, and small non-negative integers with some values,
     /// including 0 or 1, are counts (ages and pressures in whole numbers have many or start higher).
     pub fn guess_types(&self, except: &[&str]) -> Vec<(String, ColumnType)> {
         let mut types = Vec::new();
@@ -256,7 +256,9 @@ impl Dataset {
                     let cells = || (0..self.rows()).filter_map(|row| self.number(row, at));
                     let whole = cells().all(|x| x >= 0.0 && x.fract() == 0.0 && x <= COUNT_MAX);
                     match values {
-                        2 if cells().all(|x| x == 0.0 || x == 1.0) => ColumnType::YesNo,
+                        2 if 4 * values <= self.rows() || cells().all(|x| x == 0.0 || x == 1.0) => {
+                            ColumnType::YesNo
+                        }
                         3..=LEVELS_MAX if whole && cells().any(|x| x <= 1.0) => ColumnType::Count,
                         _ => continue,
                     }

@@ -134,7 +134,7 @@ impl FitUse for LocationFit {
     fn predict(&self, run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         let centre = run.numbers("location")?;
         let columns = run.columns()?;
-        let data = read_any(file, None)?;
+        let data = read_any(file, &run.csv_options())?;
         let table = data.table(&data.features(&Features::Listed(&columns))?)?;
         let distance = |i: usize| {
             let squares = table.row(i).iter().zip(&centre).map(|(y, m)| (y - m) * (y - m));

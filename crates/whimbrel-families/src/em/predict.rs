@@ -23,7 +23,7 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Input) -> Result<Predicted> {
         Some(scale) if let Some(file) = file.file().filter(|file| is_idx(file)) => {
             Arc::new(read_images(file, scale)?)
         }
-        _ => read_any(file, None)?,
+        _ => read_any(file, &run.csv_options())?,
     };
     let features = data.features(&Features::Listed(&columns))?;
     let table = data.table(&features)?;

@@ -25,7 +25,7 @@ impl FitUse for GradientFit {
         } else {
             Problem::least_squares(0.0, intercept)?
         };
-        let mut data = read_rows(rows, &names, run.libsvm)?;
+        let mut data = read_rows(rows, &names, run)?;
         if let Some(standardization) = run.standardization()? {
             match &mut data {
                 ClientData::Table(table) => standardization.apply_table(table)?,
@@ -58,10 +58,10 @@ impl FitUse for GradientFit {
     }
 }
 
-fn read_rows(file: &Input, names: &[String], libsvm: bool) -> Result<ClientData> {
-    if let (true, Some(file)) = (libsvm, file.file()) {
+fn read_rows(file: &Input, names: &[String], run: &ModelUse<'_>) -> Result<ClientData> {
+    if let (true, Some(file)) = (run.libsvm, file.file()) {
         return Ok(ClientData::Labelled(read_libsvm(file, Some(names.len()))?));
     }
-    let data = read_any(file, None)?;
+    let data = read_any(file, &run.csv_options())?;
     Ok(ClientData::Table(data.table(&data.features(&Features::Listed(names))?)?))
 }

@@ -57,15 +57,13 @@ impl FileKind {
 }
 
 /// Reads a table or a `.npy` file, or images with their bytes scaled as by default in a job.
-pub fn read_any(input: &Input, client: Option<&str>) -> Result<Arc<Dataset>> {
-    let text = client.into_iter().map(String::from).collect();
-    let options = CsvOptions { text, ..CsvOptions::default() };
-    let Some(file) = input.file() else { return Ok(input.read(&options)?) };
+pub fn read_any(input: &Input, options: &CsvOptions) -> Result<Arc<Dataset>> {
+    let Some(file) = input.file() else { return Ok(input.read(options)?) };
     Ok(Arc::new(match FileKind::of(file) {
         FileKind::Idx => read_images(file, BYTE_SCALE)?,
         FileKind::Npy => read_npy(file)?,
-        FileKind::Parquet => read_parquet(file, &options)?,
-        FileKind::Csv | FileKind::Libsvm => read_csv(file, &options)?,
+        FileKind::Parquet => read_parquet(file, options)?,
+        FileKind::Csv | FileKind::Libsvm => read_csv(file, options)?,
     }))
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
 use whimbrel_data::{
-    Features, Input, Standardization, dense_rows, is_idx, level_of, read_idx_images,
+    CsvOptions, Features, Input, Standardization, dense_rows, is_idx, level_of, read_idx_images,
     read_idx_numbers, read_libsvm,
 };
 use whimbrel_engine::metrics::number;
@@ -33,6 +33,8 @@ pub(crate) struct Reading {
     standardization: Option<Standardization>,
     /// Whether images are transposed, as in the job.
     transpose: bool,
+    /// Options of files of text.
+    options: CsvOptions,
 }
 
 /// A trained learner with the parameters of a method of this family.
@@ -89,7 +91,8 @@ impl Reading {
         let (columns, standardization) = (run.columns()?, run.standardization()?);
         let learner = model.learner(&shape, classes.len())?;
         let transpose = matches!(&run.job.data.source, DataSource::Idx(idx) if idx.transpose);
-        Ok(Self { learner, shape, columns, classes, standardization, transpose })
+        let options = run.csv_options();
+        Ok(Self { learner, shape, columns, classes, standardization, transpose, options })
     }
 
     /// Inputs of a file, with targets if `target` names their column.
@@ -102,7 +105,7 @@ impl Reading {
             let rows = read_libsvm(file, Some(width))?;
             (dense_rows(&rows)?, target.map(|_| (rows.targets, Vec::new())))
         } else {
-            let data = read_any(rows, None)?;
+            let data = read_any(rows, &self.options)?;
             match target {
                 None => {
                     let features = data.features(&Features::Listed(&self.columns))?;

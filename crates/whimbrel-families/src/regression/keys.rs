@@ -27,6 +27,8 @@ pub struct RegressionKeys {
     pub by_client: bool,
     /// Of Cox's model: the column of events; `None`: every time is one.
     pub event: Option<String>,
+    /// Whether clients send the baseline hazards of their strata.
+    pub baseline: bool,
 }
 
 impl Default for RegressionKeys {
@@ -44,6 +46,7 @@ impl Default for RegressionKeys {
             ridge: 0.0,
             by_client: false,
             event: None,
+            baseline: false,
         }
     }
 }
@@ -92,6 +95,8 @@ table! {
         by_client: BY_CLIENT = "by_client", EFFECTS, default;
         /// a column that is 1 for an event and 0 for a censored time
         event: EVENT = "event", COLUMN, unset "every time is an event";
+        /// whether each client sends the cumulative baseline hazard of its stratum, which all parties get with the model
+        baseline: BASELINE = "baseline", BOOLEAN, default;
         ..{ types: Vec::new() }
     }
 }

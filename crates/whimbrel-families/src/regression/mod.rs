@@ -16,9 +16,9 @@ use crate::load::{Layout, Response};
 use crate::plan::{Basis, Planned};
 use crate::template::{DataFacts, Suggestion};
 use keys::{
-    BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey, HETEROGENEITY,
-    INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE, REGRESSION, RIDGE,
-    RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
+    BASELINE, BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey,
+    HETEROGENEITY, INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE,
+    REGRESSION, RIDGE, RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
 pub use pool::pool;
 use whimbrel_core::{ClientData, Error, Table};
@@ -54,7 +54,7 @@ static MODELS: [ModelKind; 2] = [
     ModelKind::new(
         COX,
         "Cox's proportional hazards, stratified by client; `target` is the time",
-        &[&EVENT, &REFERENCE, &INTERACTIONS, &RIDGE],
+        &[&EVENT, &REFERENCE, &INTERACTIONS, &RIDGE, &BASELINE],
     ),
 ];
 static KEYS: &[&JobKey] = &[&ROUNDS, &ERRORS, &TESTS, &HETEROGENEITY, &EVALUATE];
@@ -168,6 +168,10 @@ impl Fit for RegressionFit {
         if family == FamilyKey::Gamma && !self.keys.intercept {
             let what = "the inverse link needs an intercept: means must be positive";
             report(&["model", "intercept"], what, "take it out");
+        }
+        if self.keys.baseline && job.privacy.masks {
+            let what = "masks hide sums over clients, and a baseline hazard is one client's";
+            report(&["model", "baseline"], what, "take it out, or `masks`");
         }
         if self.cox && self.inference.errors == Errors::Robust {
             let what = "robust errors of Cox's model are by client";

@@ -38,6 +38,7 @@ pub(super) fn planned(asked: &RegressionFit, on: &Basis<'_>) -> Result<Planned> 
         tests: asked.inference.tests,
         rounds: common.budget().rounds_max().map_or(ROUNDS_MAX, |rounds| rounds.min(ROUNDS_MAX)),
         min_group: common.privacy().min_group,
+        baseline: asked.keys.baseline,
         model,
     };
     let masks = common.masks_of_all()?;

@@ -1,7 +1,6 @@
 //! Predictions of a regression: means, or probabilities and classes.
 
 use super::RegressionFit;
-use crate::Job;
 use crate::failure::Result;
 use crate::family::{FitUse, ModelUse, Predicted, Predictions, refuse};
 use crate::usage::texts;
@@ -31,7 +30,7 @@ impl FitUse for RegressionFit {
         if theta.len() != model.parameters() {
             return Err(run.broken("`coefficients` and `columns` do not match"));
         }
-        let table = read(rows, &model, &levels, run.job)?;
+        let table = read(rows, &model, &levels, run)?;
         let fixed = run.numbers("fixed")?;
         let absent: Vec<usize> = fixed.iter().filter_map(|at| model.column(*at as usize)).collect();
         let table = without_levels(table, &model, &absent)?;
@@ -44,7 +43,7 @@ impl FitUse for RegressionFit {
 }
 
 /// The rows with the features of the model; other columns are missing.
-fn read(rows: &Input, model: &Model, levels: &[Vec<String>], job: &Job) -> Result<Table> {
+fn read(rows: &Input, model: &Model, levels: &[Vec<String>], run: &ModelUse<'_>) -> Result<Table> {
     let design = &model.design;
     let mut places: Vec<usize> =
         design.terms.iter().flat_map(|term| &term.factors).map(|factor| factor.column).collect();
@@ -58,8 +57,7 @@ fn read(rows: &Input, model: &Model, levels: &[Vec<String>], job: &Job) -> Resul
     };
     let used: Vec<MixedColumn> = places.iter().map(column).collect();
     let text = used.iter().filter(|c| !c.levels.is_empty()).map(|c| c.name.clone()).collect();
-    let data =
-        rows.read(&CsvOptions { text, spelling: job.data.spelling(), ..CsvOptions::default() })?;
+    let data = rows.read(&CsvOptions { text, ..run.csv_options() })?;
     let found = data.mixed_table(&used)?;
     let width = design.columns.len();
     let mut values = vec![f64::NAN; data.rows() * width];

@@ -14,6 +14,8 @@ use whimbrel_methods::newton::End;
 use whimbrel_models::glm::inference::{Coefficient, Heterogeneity, Test, auc, table};
 use whimbrel_models::glm::{Errors, Model};
 
+/// Most baseline hazards drawn.
+const LINES_MAX: usize = 12;
 /// Most coefficients printed on the terminal.
 const PRINTED_MAX: usize = 40;
 
@@ -70,6 +72,11 @@ impl FitReport for RegressionFit {
         exhibits.extend(bins.map(calibrated));
         if !between.is_empty() {
             exhibits.push(heterogeneity_table(&between));
+        }
+        if self.keys.baseline {
+            let curves = baselines(fitted, &ended.outcome.names);
+            summary.insert("baselines".into(), curves.iter().map(baseline_json).collect());
+            exhibits.push(hazards(target, curves));
         }
         let (mut notes, warnings) = verdict(fitted, &names);
         if !log_likelihood.is_finite() && of("dispersion").is_finite() {
@@ -387,6 +394,37 @@ fn heterogeneity_table(all: &[(String, Heterogeneity)]) -> Exhibit {
         heads: ["term", "Cochran's Q", "df", "p", "I²"].map(String::from).to_vec(),
         rows: all.iter().map(row).collect(),
         ..Rows::default()
+    })
+}
+
+/// The steps of a client's cumulative hazard: times and hazards.
+type Hazard = (String, Vec<[f64; 2]>);
+
+fn baselines(fitted: &Artifact, names: &[String]) -> Vec<Hazard> {
+    let of = |(id, name): (usize, &String)| {
+        let steps = &fitted.tensor(&format!("baseline.{id}"))?.values;
+        Some((name.clone(), steps.as_chunks::<2>().0.to_vec()))
+    };
+    names.iter().enumerate().filter_map(of).collect()
+}
+
+fn baseline_json((client, steps): &Hazard) -> Value {
+    let column = |at: usize| steps.iter().map(|step| number(step[at])).collect::<Vec<_>>();
+    json!({ "client": client, "time": column(0), "cumulative_hazard": column(1) })
+}
+
+fn hazards(target: &str, curves: Vec<Hazard>) -> Exhibit {
+    let drawn = |(name, steps): Hazard| {
+        let starts = [[0.0, 0.0]].into_iter().chain(steps.iter().copied());
+        let corners = starts.zip(&steps).flat_map(|(from, to)| [[to[0], from[1]], *to]);
+        (name, [[0.0, 0.0]].into_iter().chain(corners).collect())
+    };
+    Exhibit::Lines(Lines {
+        title: "Baseline hazards".into(),
+        caption: "Cumulative hazard of each client's stratum at covariates of zero".into(),
+        axis: target.into(),
+        bounds: None,
+        lines: curves.into_iter().take(LINES_MAX).map(drawn).collect(),
     })
 }
 

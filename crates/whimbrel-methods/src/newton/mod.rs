@@ -23,6 +23,7 @@
 //!
 //! *Reduces to* the pooled fit for any split of the rows; with the Gaussian family one step is exact.
 
+mod baseline;
 mod path;
 mod result;
 
@@ -57,6 +58,8 @@ pub struct Newton {
     pub rounds: u32,
     /// Fewest rows behind a client's sums.
     pub min_group: Option<u32>,
+    /// Whether clients send the baseline hazards of their strata.
+    pub baseline: bool,
 }
 
 /// The server's state.
@@ -74,6 +77,8 @@ pub struct Server {
     paths: Vec<Path>,
     /// Sums at the estimate; empty until the last exchange.
     last: Vec<f64>,
+    /// Baseline hazards of clients, by id: times and cumulative hazards.
+    baselines: Vec<(u32, Vec<f64>)>,
 }
 
 /// Points at which clients compute, in the standardised columns. Without scales it is an opening.
@@ -111,7 +116,7 @@ impl Counts {
 }
 
 wire!(Counts { clients, rows, weight, dropped });
-wire!(Server { means, scales, counts, openings, rounds, paths, last });
+wire!(Server { means, scales, counts, openings, rounds, paths, last, baselines });
 wire!(Down { means, scales, points, last });
 
 impl Newton {
@@ -164,7 +169,7 @@ impl Pooled for Newton {
              the sum of the offsets; \
              then, at the coefficients of the round, the log-likelihood of the rows, its gradient ({p} numbers) and \
              the information matrix; once also the deviance, for binomial targets counts by bins of the \
-             predicted probability{}{}",
+             predicted probability{}{}{}",
             if self.asked.heterogeneity {
                 ", the coefficients fitted to these rows alone"
             } else {
@@ -174,9 +179,16 @@ impl Pooled for Newton {
                 Errors::Model => "",
                 Errors::Robust => " and the sum of the outer products of the rows' scores",
                 Errors::Clustered => " and the outer product of their score",
+            },
+            if self.baseline {
+                "; and the cumulative hazard of the rows with the times of its steps, which all \
+                 parties get with the model"
+            } else {
+                ""
             }
         );
-        let most = self.upload_len(self.points_max(), true).max(Counts::LEN + k + 1);
+        let most =
+            self.upload_len(self.points_max(), true).max(Counts::LEN + k + 1) + self.hazard_max();
         let disclosures = vec![
             aggregate("summary", "the number of complete rows", 32),
             aggregate("up", &up, 8 * most + 10),
@@ -249,7 +261,8 @@ impl Pooled for Newton {
             None if fit.end == End::Converged => Next::Converged,
             None => Next::Stop,
         };
-        Status::new(next, 1.0 + vector::norm2_squared(&fit.beta).sqrt())
+        // Steps are halved while the likelihood falls; the size of coefficients is a matter of units.
+        Status::new(next, if vector::all_finite(&fit.beta) { 1.0 } else { f64::INFINITY })
     }
 
     fn ask(&self, server: &Server) -> Result<Down> {
@@ -273,6 +286,10 @@ impl Pooled for Newton {
             (_, None) => 1 + k,
             _ => self.upload_len(down.points.len(), down.last),
         }
+    }
+
+    fn own_max(&self, down: &Down) -> usize {
+        if down.last { self.hazard_max() } else { 0 }
     }
 
     fn sums(&self, down: &Down, rows: &Rows) -> Result<Vec<f64>> {
@@ -310,6 +327,7 @@ impl Pooled for Newton {
                 let misfit = self.model.misfit(rows, &scaling, point, &self.asked, &sums.score)?;
                 let defined = |x: f64| if x.abs() < MAGNITUDE_MAX { x } else { 0.0 };
                 up.extend(misfit.into_iter().map(defined));
+                up.extend(self.hazard(rows, &scaling, point));
             }
         }
         Ok(up)
@@ -324,7 +342,8 @@ impl Pooled for Newton {
             return answered.map_or(Ok(()), |answered| self.open(server, answered.sums));
         }
         server.rounds += 1;
-        if let Some(Answered { sums, complete: true }) = answered {
+        if let Some(Answered { sums, own, complete: true }) = answered {
+            server.baselines = baseline::checked(own)?;
             let (counts, sums) = sums.split_at(Counts::LEN);
             server.counts = Counts::of(counts);
             self.advance(server, sums)?;
@@ -451,9 +470,10 @@ impl Newton {
             server.last = sums.to_vec();
             return Ok(());
         }
-        let (scaling, ridge) = (server.scaling(), self.ridge * server.counts.weight);
+        let (scaling, weight) = (server.scaling(), server.counts.weight);
+        let ridge = self.ridge * weight;
         for (path, point) in server.paths.iter_mut().filter(|p| p.end == End::None).zip(points) {
-            path.step(&self.model, &self.penalty(&scaling, ridge), point)?;
+            path.step(&self.model, &self.penalty(&scaling, ridge), point, weight)?;
         }
         if self.tests && server.paths.len() == 1 && server.paths[0].end == End::Converged {
             let (full, absent) =
@@ -527,6 +547,7 @@ mod tests {
             tests: false,
             rounds: 30,
             min_group: Some(5),
+            baseline: false,
         };
         let rows = method.read(&ClientData::Table(Table::new(columns, values).unwrap())).unwrap();
         (method, rows)

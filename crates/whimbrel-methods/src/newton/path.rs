@@ -2,8 +2,8 @@
 
 use whimbrel_core::linalg::{packed_index, packed_len};
 use whimbrel_core::{Error, Result, wire};
-use whimbrel_models::glm::Model;
 use whimbrel_models::glm::inference::{Dependent, Factored};
+use whimbrel_models::glm::{Family, Model};
 
 /// The fit ends once `λ²` is below this: the step that remains is below 1e-8 standard errors, and the one
 /// after it below 1e-16.
@@ -15,6 +15,8 @@ const HALVINGS_MAX: u32 = 40;
 /// A coefficient whose variance grew by this factor is infinite: each Newton step towards infinity divides
 /// its information by e.
 const SEPARATED: f64 = 1e8;
+/// Share of the variance of an exact fit's residuals.
+const EXACT: f64 = 1e-12;
 /// `ln alpha` below which the negative binomial is the Poisson model.
 const LN_ALPHA_MIN: f64 = -16.0;
 
@@ -129,8 +131,14 @@ impl Path {
     }
 
     /// Accepts the trial and moves on, or halves the step. `found` has log-likelihood, invalid rows,
-    /// score and information at the trial.
-    pub(super) fn step(&mut self, model: &Model, penalty: &[f64], found: &[f64]) -> Result<()> {
+    /// score and information at the trial, and rows have this total weight.
+    pub(super) fn step(
+        &mut self,
+        model: &Model,
+        penalty: &[f64],
+        found: &[f64],
+        weight: f64,
+    ) -> Result<()> {
         let p = self.beta.len();
         let cost: f64 = self.trial.iter().zip(penalty).map(|(b, r)| 0.5 * r * b * b).sum();
         let (log_likelihood, invalid) = (found[0] - cost, found[1]);
@@ -154,6 +162,11 @@ impl Path {
         let own: Vec<f64> = free.iter().map(|at| score[*at]).collect();
         let direction = factored.solve(&own);
         self.decrement = own.iter().zip(&direction).map(|(u, d)| u * d).sum();
+        // Relative to the residual variance; an exact fit has none.
+        let rest = -2.0 * self.log_likelihood.min(EXACT * self.first) / weight;
+        if model.family == Family::Gaussian && rest > 0.0 {
+            self.decrement /= rest;
+        }
         self.direction.fill(0.0);
         free.iter().zip(direction).for_each(|(at, d)| self.direction[*at] = d);
         self.check_separation(model, &factored, &free);

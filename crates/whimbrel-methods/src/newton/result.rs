@@ -74,6 +74,9 @@ impl Newton {
                 model.add(name, &[part.len() / width, width], part.to_vec());
             }
         }
+        for (id, steps) in &server.baselines {
+            model.add(&format!("baseline.{id}"), &[steps.len() / 2, 2], steps.clone());
+        }
         let tests = self.tests(server, dispersion, count);
         if !tests.is_empty() {
             model.add("tests", &[tests.len() / 2, 2], tests);

@@ -47,7 +47,11 @@ pub trait Pooled: Send + Sync + 'static {
     }
     /// The number of sums that answer a question.
     fn length(&self, ask: &Self::Ask) -> usize;
-    /// A client's sums.
+    /// Most numbers that may follow a client's sums: its own, which are not summed and have no masks.
+    fn own_max(&self, _: &Self::Ask) -> usize {
+        0
+    }
+    /// A client's sums, and its own numbers after them.
     fn sums(&self, ask: &Self::Ask, data: &Self::Data) -> Result<Vec<f64>>;
     /// Moves the state by the sums over clients; `None` if nobody answered.
     fn step(&self, state: &mut Self::State, sums: Option<Answered<'_>>) -> Result<()>;
@@ -67,6 +71,8 @@ pub trait Pooled: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Answered<'a> {
     pub sums: &'a [f64],
+    /// The clients' own numbers, by id.
+    pub own: &'a [(u32, Vec<f64>)],
     /// Whether all enrolled clients answered.
     pub complete: bool,
 }
@@ -95,6 +101,16 @@ pub struct Server<S> {
 
 wire!(Server<S: Wire> { own, clients, exchanges });
 
+/// The answers to a question.
+#[derive(Clone, Debug)]
+pub struct Gathered {
+    sums: Lanes,
+    own_max: u32,
+    own: Vec<(u32, Vec<f64>)>,
+}
+
+wire!(Gathered { sums, own_max, own });
+
 impl<P: Pooled> ExactSums<P> {
     /// The method for the engine, under masks if it has them.
     pub fn erased(self, bind: impl Bind<Self>) -> Arc<dyn DynMethod> {
@@ -121,7 +137,7 @@ impl<P: Pooled> Method for ExactSums<P> {
     type Down = P::Ask;
     type Up = Vec<f64>;
     type Broadcast = Option<P::Ask>;
-    type Fold = Lanes;
+    type Fold = Gathered;
 
     fn declare(&self) -> Declaration {
         let mut declared = self.method.declare();
@@ -166,13 +182,18 @@ impl<P: Pooled> Method for ExactSums<P> {
         self.method.status(&server.own)
     }
 
-    fn open(&self, server: &Self::Server, _: &[ClientId]) -> Result<(Self::Broadcast, Lanes)> {
+    fn open(&self, server: &Self::Server, _: &[ClientId]) -> Result<(Self::Broadcast, Gathered)> {
+        let fold = |length, own_max| Gathered {
+            sums: Lanes::new(length),
+            own_max: own_max as u32,
+            own: Vec::new(),
+        };
         if self.method.status(&server.own).next.is_over() {
-            return Ok((None, Lanes::new(0)));
+            return Ok((None, fold(0, 0)));
         }
         let ask = self.method.ask(&server.own)?;
-        let length = self.method.length(&ask);
-        Ok((Some(ask), Lanes::new(length)))
+        let fold = fold(self.method.length(&ask), self.method.own_max(&ask));
+        Ok((Some(ask), fold))
     }
 
     fn downlink(
@@ -196,20 +217,33 @@ impl<P: Pooled> Method for ExactSums<P> {
         Ok(((), sums))
     }
 
-    fn absorb(&self, fold: &mut Lanes, from: Sender<'_, u64>, up: Vec<f64>) -> Result<()> {
-        let words = lanes::words(&up).ok().filter(|words| words.len() == fold.words.len());
+    fn absorb(&self, fold: &mut Gathered, from: Sender<'_, u64>, up: Vec<f64>) -> Result<()> {
         let other = || Error::peer(format!("client {} sent other sums than asked", from.id));
-        fold.add(&words.ok_or_else(other)?, 1)
+        let (sums, own) = up.split_at_checked(fold.sums.words.len() / LANES).ok_or_else(other)?;
+        let words = lanes::words(&up).ok().filter(|_| own.len() <= fold.own_max as usize);
+        fold.sums.add(&words.ok_or_else(other)?[..LANES * sums.len()], 1)?;
+        if !own.is_empty() {
+            fold.own.push((from.id.0, own.to_vec()));
+        }
+        Ok(())
     }
 
-    fn merge(&self, fold: &mut Lanes, other: Lanes) -> Result<()> {
-        fold.add(&other.words, other.count)
+    fn merge(&self, fold: &mut Gathered, other: Gathered) -> Result<()> {
+        fold.own.extend(other.own);
+        fold.sums.add(&other.sums.words, other.sums.count)
     }
 
-    fn server_step(&self, mut server: Self::Server, fold: Lanes, _: Key) -> Result<Self::Server> {
+    fn server_step(
+        &self,
+        mut server: Self::Server,
+        mut fold: Gathered,
+        _: Key,
+    ) -> Result<Self::Server> {
         server.exchanges += 1;
-        let (sums, complete) = (fold.values(), fold.count == server.clients);
-        let answered = (fold.count > 0).then_some(Answered { sums: &sums, complete });
+        fold.own.sort_by_key(|(id, _)| *id);
+        let (sums, own) = (fold.sums.values(), &fold.own[..]);
+        let (count, complete) = (fold.sums.count, fold.sums.count == server.clients);
+        let answered = (count > 0).then_some(Answered { sums: &sums, own, complete });
         self.method.step(&mut server.own, answered)?;
         Ok(server)
     }
@@ -248,8 +282,8 @@ impl<P: Pooled> Evaluate for ExactSums<P> {
 }
 
 impl<P: Pooled> Sums for ExactSums<P> {
-    fn shape(&self, fold: &Lanes) -> Result<Vec<(u32, usize)>> {
-        Ok(vec![(64, fold.words.len())])
+    fn shape(&self, fold: &Gathered) -> Result<Vec<(u32, usize)>> {
+        Ok(vec![(64, fold.sums.words.len())])
     }
 
     fn words(&self, up: &Vec<f64>) -> Result<Vec<Segment>> {
@@ -260,17 +294,17 @@ impl<P: Pooled> Sums for ExactSums<P> {
         Ok(ask.to_bytes())
     }
 
-    fn absorb_sender(&self, fold: &mut Lanes, _: Sender<'_, u64>) -> Result<()> {
-        fold.count += 1;
+    fn absorb_sender(&self, fold: &mut Gathered, _: Sender<'_, u64>) -> Result<()> {
+        fold.sums.count += 1;
         Ok(())
     }
 
-    fn absorb_words(&self, fold: &mut Lanes, sum: &[Segment]) -> Result<()> {
+    fn absorb_words(&self, fold: &mut Gathered, sum: &[Segment]) -> Result<()> {
         let [segment] = sum else {
             return Err(Error::peer("a sum in an unexpected number of segments"));
         };
-        let count = std::mem::take(&mut fold.count);
-        fold.add(&segment.words, count)
+        let count = std::mem::take(&mut fold.sums.count);
+        fold.sums.add(&segment.words, count)
     }
 
     fn judged_len(&self) -> usize {

@@ -62,7 +62,7 @@ fn regression(family: Family, errors: Errors, min_group: Option<u32>, table: &Ta
     let design = Design { intercept: true, terms, columns, ..Design::default() };
     let asked = Asked { errors, heterogeneity: false, frequencies: false, min_group: 1 };
     let model = Model { family, design, by_client: false };
-    Newton { model, ridge: 0.0, asked, tests: false, rounds: 30, min_group }
+    Newton { model, ridge: 0.0, asked, tests: false, rounds: 30, min_group, baseline: false }
 }
 
 /// The client's rows as a regression reads them.

@@ -5,7 +5,7 @@
 //! risk and `D_k` over those with the event.
 
 use super::kernels::add_outer;
-use super::{Rows, Scaling, Sums};
+use super::{Model, Rows, Scaling, Sums};
 use std::ops::Range;
 use whimbrel_core::linalg::packed_len;
 use whimbrel_core::{math, vector};
@@ -99,6 +99,53 @@ pub(super) fn evaluate(rows: &Rows, scaling: &Scaling, beta: &[f64], sums: &mut 
         from = to;
     }
     sums.support = support(rows, &times, &eta);
+}
+
+impl Model {
+    /// Breslow's estimate of the cumulative hazard of a client's stratum at covariates of zero: pairs of a
+    /// time and the hazard up to it, `Σ d_t / Σ_{at risk} exp(x β)`. A step joins the events of successive
+    /// times until there are `least` of them, and `1/most` of all, at their mean time; fewer events have none.
+    pub fn baseline(
+        &self,
+        rows: &Rows,
+        scaling: &Scaling,
+        theta: &[f64],
+        least: usize,
+        most: usize,
+    ) -> Vec<f64> {
+        let moved = scaling.means.iter().zip(&scaling.scales).zip(theta);
+        let shift: f64 = moved.map(|((mean, scale), theta)| mean / scale * theta).sum();
+        let eta = self.predict(rows, scaling, theta).swap_remove(0);
+        let (mut top, mut at_risk) = (f64::NEG_INFINITY, 0.0);
+        let (mut times, mut total, mut from) = (Vec::new(), 0.0, 0);
+        while from < rows.len() {
+            let to = from + rows.y[from..].iter().take_while(|t| **t == rows.y[from]).count();
+            let highest = eta[from..to].iter().copied().fold(top, f64::max);
+            at_risk = at_risk * math::exp(top - highest)
+                + eta[from..to].iter().map(|eta| math::exp(eta - highest)).sum::<f64>();
+            top = highest;
+            let is_event = |row: &usize| rows.event.get(*row).is_none_or(|event| *event == 1.0);
+            let events = (from..to).filter(is_event).count() as f64;
+            if events > 0.0 {
+                times.push((rows.y[from], events, events / at_risk * math::exp(-top - shift)));
+                total += events;
+            }
+            from = to;
+        }
+        let group = (least as f64).max((total / most as f64).ceil());
+        let (mut steps, mut left) = (Vec::new(), total);
+        let (mut count, mut sum, mut hazard) = (0.0, 0.0, 0.0);
+        for (time, events, increment) in times.into_iter().rev() {
+            (count, sum, hazard) = (count + events, sum + events * time, hazard + increment);
+            left -= events;
+            // The last step takes the events that are too few for one of their own.
+            if count >= group && (left >= group || left == 0.0) {
+                steps.extend([sum / count, hazard]);
+                (count, sum) = (0.0, 0.0);
+            }
+        }
+        steps
+    }
 }
 
 /// The number of rows behind the sums: of events, and of the rows at risk by their weights

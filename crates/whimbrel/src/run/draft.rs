@@ -82,6 +82,11 @@ const UNITS_MIN: f64 = 10.0;
 const EVENT_NAMES: [&str; 8] =
     ["event", "status", "death", "dead", "died", "failure", "tod", "deces"];
 
+/// Usual words in the name of a column of times.
+const TIME_NAMES: [&str; 10] = [
+    "time", "days", "weeks", "months", "years", "survival", "followup", "duration", "zeit", "tage",
+];
+
 /// Models by `newton`, which read factors and leave rows with gaps out.
 const INFERENCE: [&str; 2] = ["glm", "cox"];
 
@@ -180,33 +185,43 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
     let columns = others.into_iter().filter(is_used);
     let columns: Vec<String> = columns.map(|at| data.columns()[at].name.clone()).collect();
     let rows = data.rows();
-    let doubts = match kind {
-        FileKind::Csv => doubts(file, &data, &spelling, client.as_deref())?,
-        _ => Vec::new(),
-    };
+    let mut doubts = doubts(file, kind, &data, &spelling, client.as_deref())?;
+    if event.is_none() && regression.is_some() {
+        doubts.extend(target.as_deref().and_then(|target| doubt_of_time(&data, target)));
+    }
     let facts = DataFacts { columns, client, rows, table, left_out, regression, ..known };
     let facts = DataFacts { event, spelling, doubts, ..facts };
     let named: Vec<&str> = facts.columns.iter().map(String::as_str).collect();
     if wishes.target.is_some() && named.is_empty() {
-        let why = facts.left_out.iter().map(|(name, why)| format!("{name:?}: {why}"));
-        let why = why.collect::<Vec<_>>().join("; ");
-        return Err(Error::config("no column is left to predict the target from").hint(why).into());
+        return nothing_left("no column is left to predict the target from", &facts);
     }
     // A regression leaves rows with gaps out.
-    if target.is_some() && !named.is_empty() && (regression.is_some() || !data.has_gaps(&named)) {
-        return Ok(DataFacts { target, classes, ..facts });
+    if let (Some(name), false) = (&target, named.is_empty())
+        && (regression.is_some() || !data.has_gaps(&named))
+    {
+        let types = types_of_target(&data, name, regression)?;
+        return Ok(DataFacts { types, target, classes, ..facts });
     }
     let (mixed, mut facts) = (wishes.model != Some("gmm"), facts);
     if facts.kind.is_table() && facts.table.is_none() && mixed {
         mixed_columns(&data, &mut facts);
     }
+    if facts.columns.is_empty() && !facts.left_out.is_empty() {
+        return nothing_left("no column is left to fit a model to", &facts);
+    }
     Ok(facts)
+}
+
+/// The error about a file whose columns are all left out, with the reasons.
+fn nothing_left<T>(what: &str, facts: &DataFacts) -> Result<T> {
+    let why = facts.left_out.iter().map(|(name, why)| format!("{name:?}: {why}"));
+    refuse(what, why.collect::<Vec<_>>().join("; "))
 }
 
 /// Reads a file with the marks of gaps and of thousands that its cells show.
 fn read(file: &Path, kind: FileKind) -> Result<(Arc<Dataset>, Spelling)> {
     let mut spelling = Spelling::default();
-    let mut data = read_any(&file.into(), None)?;
+    let mut data = read_any(&file.into(), &CsvOptions::default())?;
     // Cells beyond the first unreadable ones show after these have a meaning.
     for _ in 0..READINGS_MAX {
         let more = data.guess_spelling();
@@ -224,6 +239,7 @@ fn read(file: &Path, kind: FileKind) -> Result<(Arc<Dataset>, Spelling)> {
 /// Sentences on numbers that may mark gaps, with the line of the job that would say so.
 fn doubts(
     file: &Path,
+    kind: FileKind,
     data: &Dataset,
     spelling: &Spelling,
     client: Option<&str>,
@@ -233,7 +249,7 @@ fn doubts(
         .filter(|at| client != Some(name(*at)) && data.identifier(*at).is_none());
     let marks: Vec<_> =
         columns.flat_map(|at| data.gap_marks(at).into_iter().map(move |mark| (at, mark))).collect();
-    if marks.is_empty() {
+    if marks.is_empty() || kind != FileKind::Csv {
         return Ok(Vec::new());
     }
     // Marks are compared as text: 999 and 999.0 are two.
@@ -333,6 +349,17 @@ fn regression(data: &Dataset, target: &str) -> Result<(Option<&'static str>, usi
     };
     let what = format!("column {target:?} cannot be predicted: {why}");
     Err(Error::config(what).hint("name another target, or correct the file").into())
+}
+
+/// The type of a target of two numbers beside 0 and 1.
+fn types_of_target(
+    data: &Dataset,
+    target: &str,
+    regression: Option<&str>,
+) -> Result<Option<Vec<(String, ColumnType)>>> {
+    let is_number = data.columns()[data.column(target)?].kind == Kind::Number;
+    let is_coded = regression == Some("binomial") && is_number && !holds_0_and_1(data, target);
+    Ok(is_coded.then(|| vec![(target.to_owned(), ColumnType::YesNo)]))
 }
 
 /// The reason why the cells of a column have no meaning.
@@ -467,9 +494,8 @@ fn event_column(data: &Dataset, time: &str, asked: Option<&str>) -> Result<Strin
         return Ok(name.into());
     }
     let types = data.guess_types(&[time]).into_iter();
-    let is_event =
-        |name: &str| data.column(name).is_ok_and(|at| data.columns()[at].kind == Kind::Number);
-    let events = types.filter(|(name, kind)| *kind == ColumnType::YesNo && is_event(name));
+    let is_event = |name: &str| holds_0_and_1(data, name);
+    let events = types.filter(|(name, _)| is_event(name));
     let mut events: Vec<String> = events.map(|(name, _)| name).collect();
     let usual = events.iter().position(|name| EVENT_NAMES.contains(&name.to_lowercase().as_str()));
     match usual.or((events.len() == 1).then_some(0)) {
@@ -479,6 +505,32 @@ fn event_column(data: &Dataset, time: &str, asked: Option<&str>) -> Result<Strin
             "name it with --event COLUMN: it holds 1 for an event and 0 for a censored time",
         ),
     }
+}
+
+/// Whether a column holds the numbers 0 and 1.
+fn holds_0_and_1(data: &Dataset, name: &str) -> bool {
+    data.column(name).is_ok_and(|at| {
+        let mut cells = (0..data.rows()).filter_map(|row| data.number(row, at));
+        data.distinct(at) == 2 && cells.all(|x| x == 0.0 || x == 1.0)
+    })
+}
+
+/// A sentence on a target that looks like a time, beside a column of events.
+fn doubt_of_time(data: &Dataset, target: &str) -> Option<String> {
+    let name = target.to_lowercase();
+    let mut words = name.split(|c: char| !c.is_alphanumeric());
+    let at = data.column(target).ok()?;
+    let is_time = words.any(|word| TIME_NAMES.contains(&word))
+        && (0..data.rows()).all(|row| data.number(row, at).is_none_or(|x| x >= 0.0));
+    let is_event = |name: &str| {
+        EVENT_NAMES.contains(&name.to_lowercase().as_str()) && holds_0_and_1(data, name)
+    };
+    let event = data.columns().iter().find(|column| is_event(&column.name)).filter(|_| is_time)?;
+    Some(format!(
+        "{:?} holds 0 and 1: if it marks the times in {target:?} that end with an event, write \
+         `whimbrel new --model cox` for a regression of censored times",
+        event.name
+    ))
 }
 
 /// A column with a usual name that is not distinct in every row, else the only text column beside the

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use whimbrel_core::{FeatureRows, Labelled};
-use whimbrel_data::{ColumnSummary, Inspection, TableGuess, guess_table, inspect, read_libsvm};
+use whimbrel_data::{
+    ColumnSummary, CsvOptions, Inspection, TableGuess, guess_table, inspect, read_libsvm,
+};
 use whimbrel_families::failure::Result;
 use whimbrel_families::load::{FileKind, read_any};
 
@@ -11,7 +13,8 @@ use whimbrel_families::load::{FileKind, read_any};
 const CLIENT: &str = "client";
 
 pub(crate) fn look(file: &Path, client: Option<&str>) -> Result<(Inspection, Option<TableGuess>)> {
-    let data = read_any(&file.into(), client)?;
+    let text = client.into_iter().map(String::from).collect();
+    let data = read_any(&file.into(), &CsvOptions { text, ..CsvOptions::default() })?;
     let usual = data.columns().iter().any(|c| c.named && c.name == CLIENT).then_some(CLIENT);
     Ok((inspect(&data, client.or(usual))?, guess_table(&data)))
 }

@@ -547,3 +547,37 @@ fn a_job_names_the_spelling_of_numbers() {
     assert!(draft.contains("thousands = \".\"") && draft.contains("target = \"y\""), "{draft}");
     sandbox.run_job("points");
 }
+
+/// Numbers of two classes, such as 1 and 2, are yes and no, as targets and as features; and a target of times
+/// beside a column of events is pointed out.
+#[test]
+fn two_numbers_are_two_classes() {
+    let mut stream = Key::root(25).stream();
+    let sandbox = Sandbox::new();
+    let mut files = ["status", "died"].map(|name| format!("site,dose,{name},time_months\n"));
+    for i in 0..300 {
+        let dose = stream.normal();
+        let is_event = stream.uniform() < 1.0 / (1.0 + (-dose).exp());
+        for (first, file) in [1, 0].into_iter().zip(&mut files) {
+            let class = first + u8::from(is_event);
+            *file += &format!("s{},{dose:.3},{class},{:.2}\n", i % 5, f64::from(i) + 0.5);
+        }
+    }
+    let slopes = files.each_ref().map(|file| {
+        sandbox.write("d.csv", file);
+        let target = if file.contains("status") { "status" } else { "died" };
+        sandbox.ok(&["new", "d.csv", "--target", target, "--out", "job.toml", "--force"]);
+        let is_coded = sandbox.read("job.toml").contains("status = { type = \"yes-no\" }");
+        assert_eq!(is_coded, target == "status");
+        sandbox.ok(&["run", "job.toml", "--out", "out", "--force"]);
+        sandbox.object("out/summary.json")["coefficients"].clone()
+    });
+    assert_eq!(slopes[0], slopes[1]);
+    let ran = sandbox.ok(&["new", "d.csv", "--target", "time_months", "--out", "cox.toml"]);
+    assert!(ran.stderr.contains("\"died\" holds 0 and 1"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("`whimbrel new --model cox`"), "{}", ran.stderr);
+    sandbox.write("d.csv", &files[0]);
+    sandbox.ok(&["new", "d.csv", "--out", "job.toml", "--force"]);
+    assert!(sandbox.read("job.toml").contains("kind = \"mixture\""));
+    sandbox.ok(&["run", "job.toml", "--out", "out", "--force"]);
+}

@@ -200,6 +200,12 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
         let wanted = if line[2] == "no" { &line[4] } else { &line[3] };
         assert_eq!(row[column], *wanted);
     }
+    sandbox.ok(&["impute", "out", "--wide", "--draws", "2", "--out", "w.csv"]);
+    for (file, draw) in [("w-1.csv", 8), ("w-2.csv", 9)] {
+        let (header, rows) = table(&sandbox, file);
+        let drawn = rows.iter().flat_map(|row| pairs(&header[1..], &row[1..]).map(|(_, x)| x));
+        assert!(drawn.eq(lines.iter().map(|line| &line[draw])), "{file}");
+    }
 }
 
 /// The standard error is that of the draws.

@@ -215,3 +215,12 @@ fn a_served_job_is_checked_without_rows() {
     let refused = alone.run(&["check", "job.toml"]);
     assert!(refused.stderr.contains("missing key `path` in [data]"), "{}", refused.stderr);
 }
+
+#[test]
+fn a_file_without_a_feature_gets_no_job() {
+    let sandbox = Sandbox::new();
+    sandbox.write("d.csv", "x,y\n1,2\n");
+    let why = "no column is left to fit a model to\nhint: \"x\": it identifies rows; \"y\": it identifies rows";
+    sandbox.fails(&["new", "d.csv", "--out", "job.toml"], 2, why);
+    assert!(!sandbox.path("job.toml").exists());
+}

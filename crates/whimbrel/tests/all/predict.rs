@@ -1,6 +1,7 @@
 //! A fitted mixture on rows it has seen, and on files that differ.
 
 use crate::support::{Sandbox, fixture, mixture_job, number};
+use whimbrel::parts::core::Key;
 
 const JOB: &str = "name = \"wards\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"data.csv\"\n\
     client = \"client\"\n[model]\nkind = \"gmm\"\ncomponents = 3\ncovariance = \"full\"\n\
@@ -126,4 +127,33 @@ fn rows_from_a_pipe_are_refused_as_what_they_are() {
         2,
         "/dev/null is a pipe or a device",
     );
+}
+
+/// `predict` reads the spelling of the job's file.
+#[test]
+fn a_file_is_predicted_as_it_was_fitted() {
+    let mut stream = Key::root(26).stream();
+    let sandbox = Sandbox::new();
+    let mut rows = String::from("works;load;power\n");
+    for i in 0..120 {
+        let load = 1000.0 + 900.0 * stream.uniform();
+        let spelled = |x: f64| {
+            format!("{}.{:06.2}", x as u64 / 1000, x % 1000.0)
+                .replace('.', ",")
+                .replacen(',', ".", 1)
+        };
+        rows += &format!(
+            "w{};{};{}\n",
+            i % 3,
+            spelled(load),
+            spelled(2.0 * load + 99.0 * stream.normal())
+        );
+    }
+    sandbox.write("d.csv", &rows);
+    for args in [&["--model", "gmm"][..], &["--model", "linear", "--target", "power"]] {
+        sandbox.ok(&[&["new", "d.csv", "--out", "job.toml", "--force"], args].concat());
+        sandbox.ok(&["run", "job.toml", "--out", "out", "--force"]);
+        sandbox.ok(&["predict", "out", "--data", "d.csv", "--out", "p.csv", "--force"]);
+        assert_eq!(sandbox.read("p.csv").lines().count(), 121);
+    }
 }

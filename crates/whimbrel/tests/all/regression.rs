@@ -57,6 +57,37 @@ fn fits_are_those_of_pooled_software() {
     }
 }
 
+/// Baseline hazards of each client's stratum, on request.
+#[test]
+fn baseline_hazards_are_those_of_lifelines() {
+    let stored: Value = serde_json::from_str(&fixture("glm.json")).expect("JSON");
+    let cox = |more: &str| job("time", &format!("kind = \"cox\"\nevent = \"dead\"\n{more}"), "");
+    let sandbox = sandbox(&cox("baseline = true"));
+    let curves = |summary: &Map<String, Value>| -> Vec<(String, Vec<f64>, Vec<f64>)> {
+        let each = summary["baselines"].as_array().expect("a list").iter();
+        let of = |it: &Value| {
+            (
+                it["client"].as_str().unwrap().to_owned(),
+                flat(&it["time"]),
+                flat(&it["cumulative_hazard"]),
+            )
+        };
+        each.map(of).collect()
+    };
+    let exact = curves(&sandbox.run_job("exact"));
+    assert_eq!(exact.len(), stored["baselines"].as_object().unwrap().len());
+    for (client, times, hazards) in &exact {
+        let wanted = &stored["baselines"][client];
+        close(times, &flat(&wanted[0]), &format!("{client}: times"));
+        close(hazards, &flat(&wanted[1]), &format!("{client}: hazards"));
+    }
+    assert!(sandbox.read("exact/report.html").contains("Baseline hazards"));
+    sandbox.write("job.toml", &(cox("baseline = true") + "[privacy]\nmasks = true\n"));
+    sandbox.fails(&["check", "job.toml"], 2, "a baseline hazard is one client's");
+    sandbox.write("job.toml", &cox(""));
+    assert!(sandbox.run_job("plain").get("baselines").is_none());
+}
+
 /// Masks change no bit, whatever the fit asks for; an upload that is lost delays it.
 #[test]
 fn masks_do_not_change_a_regression() {
@@ -213,6 +244,25 @@ fn predictions_read_gaps_as_the_fit_does_and_text_of_numbers_is_refused() {
         "{}",
         ran.stderr
     );
+}
+
+/// Large numbers, such as a turnover in cents, are no divergence: estimates have the units of the target.
+#[test]
+fn a_target_may_have_any_unit() {
+    let sandbox = sandbox(&job("pressure", "kind = \"glm\"", ""));
+    let plain = sandbox.run_job("plain");
+    let rows = fixture("glm.csv").replace(",pressure,", ",tension,");
+    let at = rows.lines().next().unwrap().split(',').position(|name| name == "tension").unwrap();
+    let scaled = rows.lines().enumerate().map(|(n, line)| {
+        let cell = line.split(',').nth(at).unwrap();
+        let cell = if n == 0 { "pressure".into() } else { format!("{cell}e9") };
+        format!("{line},{cell}")
+    });
+    sandbox.write("glm.csv", &scaled.collect::<Vec<_>>().join("\n"));
+    let scaled = sandbox.run_job("scaled");
+    let wanted: Vec<f64> = column(&plain, "estimate").iter().map(|x| x * 1e9).collect();
+    close(&column(&scaled, "estimate"), &wanted, "estimates");
+    assert_eq!(scaled["ending"], "converged");
 }
 
 /// Two completed data sets, which differ in one column: the pooled table follows from both runs'.

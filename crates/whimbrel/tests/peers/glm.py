@@ -154,6 +154,11 @@ fit = CoxPHFitter().fit(
     X[k].join(d[["time", "dead", "site"]]), "time", "dead", strata="site", fit_options={"precision": 1e-12}
 )
 keep("time", 'kind = "cox"\nevent = "dead"', fit.params_, fit.standard_errors_, fit.summary.p, fit.log_likelihood_)
+# Breslow's cumulative hazards at covariates of zero, as predictions of this program are relative to.
+at_zero = float(np.exp(-fit.params_[k] @ fit._norm_mean[k]))
+events = lambda site: np.unique(d.time[(d.site == site) & (d.dead == 1)])
+hazard = lambda site: fit.baseline_cumulative_hazard_[site].loc[events(site)] * at_zero
+baselines = {site: [list(events(site)), list(hazard(site))] for site in sorted(set(d.site))}
 # The sandwich of lifelines takes tied events one after the other, so these times have no ties.
 fit = CoxPHFitter().fit(
     X[k].join(d[["untied", "dead", "site"]]).assign(cluster=d.site),
@@ -206,4 +211,5 @@ assert np.allclose(se, fit.standard_errors_, rtol=1e-9)
 versions = {"statsmodels": statsmodels.__version__, "lifelines": lifelines.__version__}
 with open("glm.json", "w") as out:
     lines = ",\n".join(json.dumps(fit) for fit in fits)
-    out.write(f'{{"versions": {json.dumps(versions)}, "fits": [\n{lines}\n]}}\n')
+    out.write(f'{{"versions": {json.dumps(versions)}, "fits": [\n{lines}\n],\n')
+    out.write(f'"baselines": {json.dumps(baselines)}}}\n')
