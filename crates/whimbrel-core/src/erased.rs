@@ -276,6 +276,10 @@ pub fn for_readable<T, R>(
     items: impl Iterator<Item = Result<T>>,
     work: impl FnOnce(Vec<T>) -> Vec<Result<R>>,
 ) -> Vec<Result<R>> {
+    let items: Vec<Result<T>> = items.collect();
+    if items.iter().all(Result::is_ok) {
+        return work(items.into_iter().filter_map(Result::ok).collect());
+    }
     let (mut readable, mut errors) = (Vec::new(), Vec::new());
     for item in items {
         match item {

@@ -39,6 +39,7 @@ impl KeepLarge {
     }
 
     /// Whether the layout is served from the list, and with which layout of the system.
+    #[inline]
     fn large(layout: Layout) -> Option<Layout> {
         if layout.size() < LARGE || layout.align() > 16 {
             return None;
@@ -106,6 +107,7 @@ impl Free {
 // is either with its owner or on the list, once.
 unsafe impl GlobalAlloc for KeepLarge {
     // SAFETY: as required by `GlobalAlloc`.
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(large) = Self::large(layout) else {
             // SAFETY: the caller's layout.
@@ -117,6 +119,7 @@ unsafe impl GlobalAlloc for KeepLarge {
     }
 
     // SAFETY: as required by `GlobalAlloc`.
+    #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let Some(large) = Self::large(layout) else {
             // SAFETY: the caller's layout.
@@ -133,6 +136,7 @@ unsafe impl GlobalAlloc for KeepLarge {
     }
 
     // SAFETY: as required by `GlobalAlloc`.
+    #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match Self::large(layout) {
             Some(large) => self.put(block, large.size()),
@@ -142,6 +146,7 @@ unsafe impl GlobalAlloc for KeepLarge {
     }
 
     // SAFETY: as required by `GlobalAlloc`.
+    #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let Ok(wanted) = Layout::from_size_align(new_size, layout.align()) else {
             return std::ptr::null_mut();

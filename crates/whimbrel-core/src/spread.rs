@@ -20,6 +20,9 @@ impl Spread for InTurn {
 impl dyn Spread + '_ {
     /// The results of all items, in their order.
     pub fn map<T: Send, R: Send>(&self, items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+        if items.len() < 2 {
+            return items.into_iter().map(work).collect();
+        }
         let slots: Vec<_> = items.into_iter().map(|item| Mutex::new((Some(item), None))).collect();
         self.each(slots.len(), &|i| {
             let mut slot = slots[i].lock().unwrap_or_else(PoisonError::into_inner);

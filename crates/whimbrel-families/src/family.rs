@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use whimbrel_codec::channel::{Auto, UpRule};
+use whimbrel_codec::channel::{Auto, Preset, UpRule};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Measure, Table};
@@ -33,7 +33,6 @@ use whimbrel_job::reader::{Read, Reader, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::guard::{self, Withheld};
 use whimbrel_methods::settings::Weights;
-use whimbrel_methods::sgd::Preset;
 
 /// A kind of models and the methods that fit them.
 pub struct Family {
@@ -176,6 +175,10 @@ pub trait Fit: FitValue + FitReport + FitUse {
     fn sends_exact_sums(&self) -> bool {
         false
     }
+    /// Whether the rule of the smallest group is kept by [surrogates](guard::surrogates) for the rows.
+    fn takes_surrogates(&self) -> bool {
+        false
+    }
     /// Withholds cells and rows of a client that fewer rows than a group determine, in columns of a table
     /// with these names and levels.
     fn withhold(
@@ -184,8 +187,12 @@ pub trait Fit: FitValue + FitReport + FitUse {
         data: &mut ClientData,
         (_, levels): (&[String], &[Vec<String>]),
     ) -> Result<Withheld> {
-        let group = job.privacy.groups();
-        Ok(group.map_or_else(Withheld::default, |group| guard::cells(data, levels, group)))
+        let Some(group) = job.privacy.groups() else { return Ok(Withheld::default()) };
+        let withheld = guard::cells(data, levels, group);
+        if self.takes_surrogates() {
+            guard::surrogates(data, group)?;
+        }
+        Ok(withheld)
     }
     /// Refuses rows of a client that a single message reveals one by one, whatever is asked.
     fn check_client(&self, _: &ClientData) -> Result<()> {

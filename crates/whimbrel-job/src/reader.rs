@@ -304,8 +304,19 @@ impl<'a> Reader<'a> {
                 format!("[{}] describes {}; it needs {}", key.name, key.doc, needs.join(", "));
             return self.lacking(key, message, hint);
         }
+        if self.is_misspelt(key) {
+            return Reported;
+        }
         let message = format!("missing key `{}` in {}", key.name, self.name());
         self.lacking(key, message, format!("`{}` takes {}: {}", key.name, key.takes(), key.doc))
+    }
+
+    /// Whether an unknown key, which is reported, was probably meant as this one.
+    fn is_misspelt(&self, key: &JobKey) -> bool {
+        let known = || self.section.keys.iter().map(|key| key.name);
+        let mut unknown =
+            self.table.keys().filter(|name| !known().any(|known| known == name.get_ref()));
+        unknown.any(|name| nearest(name.get_ref(), known()) == Some(key.name))
     }
 
     /// Reports something missing in this table.

@@ -5,14 +5,14 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use whimbrel_codec::channel::{Downlink, Uplink, gradient_alpha};
+use whimbrel_codec::channel::{Downlink, Preset, Uplink, gradient_alpha};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, FeatureRows, Key, Labelled};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
-use whimbrel_methods::sgd::{Gradient, Preset, Sgd};
+use whimbrel_methods::sgd::{Gradient, Sgd};
 use whimbrel_models::convex::Problem;
 
 const CLIENTS: usize = 20;

@@ -10,9 +10,12 @@
 //! [`cells`] reads such cells as the column's most frequent value, and adds gaps to few of them. [`rows`], for
 //! regressions, leaves such rows out, to a fixed point: a selection on covariates keeps coefficients
 //! consistent. Both depend on the client's rows alone, so all stages of a run read the same cells.
+//!
+//! [`surrogates`], for mixtures, replaces all rows once, before the first message.
 
+use crate::microaggregation;
 use std::collections::BTreeMap;
-use whimbrel_core::{ClientData, FeatureRows, Labelled, Result, Table};
+use whimbrel_core::{ClientData, Error, FeatureRows, Labelled, Result, Table};
 use whimbrel_models::glm::{Design, Family, Model, Rows, Term};
 
 /// The most numbers that sums of `1`, `x` and `x²` separate.
@@ -122,6 +125,27 @@ pub fn cells(data: &mut ClientData, levels: &[Vec<String>], group: u32) -> Withh
         _ => 0,
     };
     Withheld { cells, rows: 0 }
+}
+
+/// Replaces the rows of a table by [surrogates](microaggregation::surrogates), held-out rows apart from
+/// training rows. Rows with a number that is not finite remain for the method to refuse.
+pub fn surrogates(data: &mut ClientData, group: u32) -> Result<()> {
+    let ClientData::Table(table) = data else { return Ok(()) };
+    if table.rows() < group as usize {
+        let what = format!("{} rows are fewer than min_group = {group}", table.rows());
+        return Err(
+            Error::data(what).hint("leave this client out, or lower `min_group` in [privacy]")
+        );
+    }
+    let held_out = [&mut table.held_out.validation, &mut table.held_out.test];
+    let parts = held_out.into_iter().flatten().map(|part| &mut part.values);
+    let width = table.columns.len();
+    for values in parts.chain([&mut table.values]) {
+        if values.iter().all(|x| x.is_finite()) {
+            microaggregation::surrogates(values, width, group as usize)?;
+        }
+    }
+    Ok(())
 }
 
 fn in_table(table: &mut Table, levels: &[Vec<String>], group: usize) -> u64 {

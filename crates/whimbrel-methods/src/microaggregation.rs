@@ -1,15 +1,21 @@
 //! Microaggregation (Domingo-Ferrer and Mateo-Sanz 2002): groups of neighbouring rows that sums keep
-//! whole.
+//! whole, and [surrogates] for the rows of a group.
 //!
 //! Rows are divided along their principal axis where the squared distances within both parts are
 //! least, until a part has fewer than twice the smallest group. A part keeps at least a quarter of the
 //! rows, so that the depth is logarithmic.
 
 use crate::kmeans::distance2;
-use whimbrel_core::vector;
+use std::collections::BTreeMap;
+use whimbrel_core::{Result, linalg, vector};
 
 /// Steps of the power iteration: the axis need not be accurate.
 const AXIS_STEPS: usize = 8;
+/// The axes of a group are rounded to this share of the mean spread within groups.
+const ROUNDING: f64 = 0.25;
+/// The ridge of the mean covariance within groups, relative to its mean variance: columns may depend on
+/// each other.
+const RIDGE: f64 = 1e-9;
 
 /// Groups of rows; each row is one if the smallest group is one row.
 pub struct Groups {
@@ -36,19 +42,10 @@ impl Groups {
         if rows_min <= 1 {
             return Self { width, totals, means: values, sizes: vec![(1.0, 0.0); rows] };
         }
-        let row = |at: &usize| &values[at * width..][..width];
         let (mut means, mut sizes) = (Vec::new(), Vec::new());
-        let mut order: Vec<usize> = (0..rows).collect();
-        // Parts of the order: the first row and the row after the last one.
-        let mut left = vec![(0, rows)];
-        while let Some((from, to)) = left.pop() {
-            let own = &mut order[from..to];
+        for own in divided(&values, width, rows_min) {
+            let row = |at: &usize| &values[at * width..][..width];
             let mean = mean(own.iter().map(row), width);
-            if own.len() >= 2 * rows_min {
-                let at = from + divide(own, &row, &mean, rows_min);
-                left.extend([(at, to), (from, at)]);
-                continue;
-            }
             let within = own.iter().map(|at| distance2(row(at), &mean)).sum();
             sizes.push((own.len() as f64, within));
             means.extend(mean);
@@ -65,6 +62,130 @@ impl Groups {
     pub fn each(&self) -> impl Iterator<Item = (&[f64], (f64, f64))> {
         self.means.chunks_exact(self.width).zip(self.sizes.iter().copied())
     }
+}
+
+/// The rows of each group, of at least `rows_min` rows, or of all if there are fewer.
+fn divided(values: &[f64], width: usize, rows_min: usize) -> Vec<Vec<usize>> {
+    let row = |at: &usize| &values[at * width..][..width];
+    let mut groups = Vec::new();
+    let mut left = vec![(0..values.len() / width).collect::<Vec<usize>>()];
+    while let Some(mut own) = left.pop() {
+        if own.len() < 2 * rows_min {
+            groups.push(own);
+            continue;
+        }
+        let mean = mean(own.iter().map(row), width);
+        let at = divide(&mut own, &row, &mean, rows_min);
+        left.push(own.split_off(at));
+        left.push(own);
+    }
+    groups
+}
+
+/// Replaces the rows of each group by as many surrogates with the same mean and, up to rounding, the same
+/// covariance. Sums over surrogates, however they are weighted, are functions of the groups' sizes, means
+/// and rounded covariances, and of the second moments of all rows.
+///
+/// In the units of the mean covariance within groups, a group's rows are its mean plus multiples of its
+/// principal axes. Surrogates have the axes, rounded, and for the multiples the waves of [`waves`].
+pub fn surrogates(values: &mut [f64], width: usize, rows_min: usize) -> Result<()> {
+    let rows = values.len() / width.max(1);
+    if rows_min < 2 || rows == 0 {
+        return Ok(());
+    }
+    let spreads = spreads(values, width);
+    let scaled = values.iter().zip(spreads.iter().cycle()).map(|(x, spread)| x / spread).collect();
+    let scaled: Vec<f64> = scaled;
+    let groups = divided(&scaled, width, rows_min);
+    let mut centred = scaled;
+    let mut within = vec![0.0; width * width];
+    for own in &groups {
+        let mean = mean(own.iter().map(|at| &centred[at * width..][..width]), width);
+        for at in own {
+            let x = &mut centred[at * width..][..width];
+            vector::axpy(x, -1.0, &mean);
+            (0..width).for_each(|i| {
+                vector::axpy(&mut within[i * width..][..=i], x[i] / rows as f64, &x[..=i]);
+            });
+        }
+    }
+    let variance = (0..width).map(|i| within[i * width + i]).sum::<f64>() / width as f64;
+    // Groups of equal rows stay as they are.
+    let ridge = if variance > 0.0 { RIDGE * variance } else { 1.0 };
+    (0..width).for_each(|i| within[i * width + i] += ridge);
+    linalg::cholesky(&mut within, width)?;
+    let mut bases = BTreeMap::new();
+    for own in &groups {
+        let offsets: Vec<f64> =
+            own.iter().flat_map(|at| &centred[at * width..][..width]).copied().collect();
+        let axes = axes(offsets, width, &within)?;
+        let basis = match bases.entry(own.len()) {
+            std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
+            std::collections::btree_map::Entry::Vacant(place) => place.insert(waves(own.len())?),
+        };
+        let mean = mean(own.iter().map(|at| &values[at * width..][..width]), width);
+        for (place, at) in own.iter().enumerate() {
+            let x = &mut values[at * width..][..width];
+            x.copy_from_slice(&mean);
+            for (axis, wave) in axes.chunks_exact(width).zip(basis.chunks_exact(own.len())) {
+                let terms = x.iter_mut().zip(axis).zip(&spreads);
+                terms.for_each(|((x, axis), spread)| *x += wave[place] * axis * spread);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Standard deviations of the columns, 1 for constants.
+fn spreads(values: &[f64], width: usize) -> Vec<f64> {
+    let mean = mean(values.chunks_exact(width), width);
+    let mut squares = vec![0.0; width];
+    for row in values.chunks_exact(width) {
+        let terms = squares.iter_mut().zip(row).zip(&mean);
+        terms.for_each(|((square, x), mean)| *square += (x - mean) * (x - mean));
+    }
+    let rows = (values.len() / width) as f64;
+    squares
+        .into_iter()
+        .map(|square| (square / rows).sqrt())
+        .map(|s| if s > 0.0 { s } else { 1.0 })
+        .collect()
+}
+
+/// The principal axes of rows around their mean, each as long as the root of its sum of squares, rounded
+/// in the units of the Cholesky factor `units`.
+fn axes(mut offsets: Vec<f64>, width: usize, units: &[f64]) -> Result<Vec<f64>> {
+    let rows = offsets.len() / width;
+    offsets.chunks_exact_mut(width).for_each(|x| linalg::solve_lower(units, width, x));
+    let row = |at: usize| &offsets[at * width..][..width];
+    let products = (0..rows * rows).map(|at| vector::dot(row(at / rows), row(at % rows)));
+    let eigen = linalg::symmetric_eigen(&products.collect::<Vec<f64>>(), rows)?;
+    let unit = ROUNDING * (rows as f64).sqrt();
+    let mut axes = Vec::new();
+    for vector in eigen.vectors.chunks_exact(rows).rev().take(width.min(rows - 1)) {
+        let mut axis = vec![0.0; width];
+        (0..rows).for_each(|at| vector::axpy(&mut axis, vector[at], row(at)));
+        let mut rounded: Vec<f64> = axis.iter().map(|x| (x / unit).round() * unit).collect();
+        // The sign of an eigenvector would tell of the rows.
+        if rounded.iter().find(|x| **x != 0.0).is_some_and(|x| *x < 0.0) {
+            vector::scale(&mut rounded, -1.0);
+        }
+        axes.extend((0..width).map(|i| vector::dot(&units[i * width..][..=i], &rounded[..=i])));
+    }
+    Ok(axes)
+}
+
+/// Orthonormal vectors of this length whose sums are zero, slow ones first: the eigenvectors of a path's
+/// Laplacian.
+fn waves(length: usize) -> Result<Vec<f64>> {
+    let mut laplacian = vec![0.0; length * length];
+    for at in 1..length {
+        let (own, before) = (at * length + at, (at - 1) * length + at - 1);
+        laplacian[own] += 1.0;
+        laplacian[before] += 1.0;
+        laplacian[own - 1] = -1.0;
+    }
+    Ok(linalg::symmetric_eigen(&laplacian, length)?.vectors.split_off(length))
 }
 
 fn mean<'a>(rows: impl ExactSizeIterator<Item = &'a [f64]>, width: usize) -> Vec<f64> {

@@ -380,4 +380,28 @@ pub fn unhex(text: &str) -> [u8; 32] {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invitation_expires_unless_it_was_redeemed() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::create(folder.path(), "localhost:1", &[7; 32]).unwrap();
+        let (used, unused) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
+        let redeem = |token: &[u8], certificate| {
+            let certificate = &[certificate; 32];
+            let by = Redeemer { certificate, name: "", address: "", via: None, is_relay: false };
+            registry.redeem(token, &by).unwrap()
+        };
+        redeem(&used, 1);
+        let past = |list: &mut ClientList| {
+            list.clients.iter_mut().for_each(|c| c.expires = 1);
+            Ok(((), MemberEvent::new("aged", "", "")))
+        };
+        registry.change(past).unwrap();
+        let refused = Redeemed::Refused(Refusal::Expired);
+        assert_eq!(redeem(&unused, 2), refused);
+        let again = Redeemed::Again("a".into());
+        assert_eq!(redeem(&used, 1), again);
+    }
+}

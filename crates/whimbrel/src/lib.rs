@@ -56,6 +56,7 @@ pub use api::{
     LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners, Personal, PersonalFit,
     Progress, RegressionFit, Rows, Run, Setting, Simulate, Simulated,
 };
+pub use whimbrel_codec::channel::Preset;
 pub use whimbrel_core::method::{Artifact, Tensor};
 pub use whimbrel_core::{Key, Table};
 /// The error of every call. Signatures show its name in the crate below, `Failure`.
@@ -65,7 +66,6 @@ pub use whimbrel_families::family::{Predicted, Predictions};
 pub use whimbrel_families::regression::keys::GlmFamily;
 pub use whimbrel_families::table::completed::Estimate;
 pub use whimbrel_methods::federated::Simple;
-pub use whimbrel_methods::sgd::Preset;
 pub use whimbrel_models::glm::inference::Coefficient;
 pub use whimbrel_models::gmm::Covariance;
 

@@ -6,6 +6,7 @@
 mod blocks;
 pub mod downlink;
 pub mod grid;
+pub mod preset;
 pub mod uplink;
 
 pub use blocks::blocks_omega;
@@ -14,6 +15,7 @@ pub use downlink::{
     Memories, Reset, SharedMessages, Sharing, Spread,
 };
 pub use grid::{GridNote, GridServer, GridShare};
+pub use preset::Preset;
 pub use uplink::{
     Auto, UpClient, UpFold, UpRule, UpServer, Uplink, Upload, em_alpha, gradient_alpha,
 };

@@ -26,6 +26,7 @@ use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
 
 impl MixtureKeys for GmmKeys {
     type Model = Gmm;
+    const SURROGATES: bool = true;
 
     fn candidates(&self) -> Candidates<'_> {
         Candidates { init: &self.init, components: &self.components, starts: self.starts }

@@ -120,8 +120,7 @@ pub(super) const NUMBERS: KeyForm<Vec<usize>> = KeyForm::new(
 form! {
     pub(super) INITS: Init, "\"federated-kmeans\", \"moments\", \"examples\" or a .json file" {
         /// clients send centres and sizes of clusters of at least five rows; on a grid, counts and sums of
-        /// the rows in clusters, in 15 rounds of k-means, which under `min_group` assign whole groups of
-        /// neighbouring rows
+        /// the rows in clusters, in 15 rounds of k-means
         "federated-kmeans" => Init::FederatedKmeans,
         /// means drawn from the pooled first two moments: clients send only sums
         "moments" => Init::Moments,

@@ -23,6 +23,8 @@ use whimbrel_models::MixtureModel;
 /// The keys of `[model]` for one kind of mixture: reading, checking and planning.
 pub trait MixtureKeys: MixtureUse + Clone + PartialEq + Debug + Send + Sync + 'static {
     type Model: MixtureModel;
+    /// Whether surrogates can stand for rows: all columns are numbers without gaps.
+    const SURROGATES: bool;
 
     fn candidates(&self) -> Candidates<'_>;
     /// The path of the start, if it is a file.

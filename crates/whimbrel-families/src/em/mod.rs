@@ -256,7 +256,17 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         EmPlan::new(self, on)?.planned(on.common)
     }
 
+    fn takes_surrogates(&self) -> bool {
+        K::SURROGATES
+    }
+
     fn keeps_groups(&self, job: &Job) -> KeepsGroups {
+        if matches!(&job.data.source, DataSource::Mixture(mixture) if mixture.stream) {
+            return Err("a stream has new rows in each round, and so no lasting groups of rows");
+        }
+        if K::SURROGATES {
+            return Ok(());
+        }
         if self.reduces_variance() {
             return Err(
                 "vr-fedem sends changes of statistics, and a change can rest on a single row",

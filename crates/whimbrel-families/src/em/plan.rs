@@ -201,6 +201,12 @@ impl<K: MixtureKeys> EmPlan<K> {
             notes.push(note);
             warnings.extend(more);
         }
+        if let Some(group) = common.job.privacy.groups().filter(|_| K::SURROGATES) {
+            notes.push(format!(
+                "min_group = {group}: clients compute with surrogates of groups of {group} to {} similar rows",
+                2 * group - 1
+            ));
+        }
         let (rounds, (_, passes)) = (self.rounds(common), self.channels.opening());
         if let (Budget::Epochs(epochs), Some(rounds), true) =
             (common.budget(), rounds, passes > 1.0)
@@ -387,7 +393,7 @@ impl<K: MixtureKeys> FitStages for EmPlan<K> {
             }
             Kind::Kmeans if common.job.uplink.is_on_grid() => {
                 let moments = self.moments(delivered)?.unwrap_or_default();
-                let rows_min = common.job.privacy.groups().map_or(1, |group| group as usize);
+                let rows_min = common.privacy().min_group.map_or(1, |group| group as usize);
                 let method = Clustering { model, moments, rows_min };
                 common.quiet("k-means", exact_sums(common, method, preparation))
             }

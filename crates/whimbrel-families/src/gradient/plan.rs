@@ -11,6 +11,7 @@ use crate::job::{Batch, Job, PrivacyUnit, Step};
 use crate::load::Loaded;
 use crate::plan::channels::{Channels, Vectors};
 use crate::plan::{Built, Common, FitStages, Minima, Planned};
+use whimbrel_codec::channel::preset::table_row;
 use whimbrel_codec::channel::{DownRule, UpRule, Uplink, em_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Method};
@@ -18,7 +19,6 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::pooled::{self, ExactSums};
 use whimbrel_methods::settings::Weights;
-use whimbrel_methods::sgd::preset::table_row;
 use whimbrel_methods::sgd::{
     Average, Gradient, KnownConstants, Reference, SMOOTHNESS, Sgd, Smoothness, StepRule,
 };

@@ -3,13 +3,12 @@
 use crate::family::{Family, MethodKind};
 use crate::job::method;
 use crate::registry::Registry;
-use whimbrel_codec::channel::{Auto, UpRule};
+use whimbrel_codec::channel::preset::{NAMES, from_name};
+use whimbrel_codec::channel::{Auto, Preset, UpRule};
 use whimbrel_job::form::Form;
 use whimbrel_job::key::Word;
 use whimbrel_job::reader::Source;
 use whimbrel_job::writer::text;
-use whimbrel_methods::sgd::Preset;
-use whimbrel_methods::sgd::preset::{NAMES, from_name};
 
 /// The names of the presets.
 pub(crate) const PRESETS: [Word; NAMES.len()] = {

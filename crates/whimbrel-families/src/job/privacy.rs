@@ -49,9 +49,10 @@ table! {
         example "[privacy]\nmin_group = 5\n"
     {
         /// fewest rows that may determine a block of a message (the statistic of a component, a
-        /// gradient): the sum of the rows' weights in it is at least this many times the largest. A
-        /// client leaves components with fewer rows out and withholds other blocks, and keeps back values of a
-        /// column that fewer rows have. `whimbrel serve` writes 5 if the method can keep the rule; 1 switches
+        /// gradient): the sum of the rows' weights in it is at least this many times the largest. A client of a
+        /// Gaussian mixture computes with surrogates for groups of at least this many neighbouring rows; others
+        /// leave components with fewer rows out and withhold other blocks. Values of a column that fewer rows
+        /// have are kept back. `whimbrel serve` writes 5 if the method can keep the rule; 1 switches
         /// it off
         min_group: MIN_GROUP = "min_group", integer!(u32, 1 to 1000000),
             unset "5 on a network if the method can keep the rule, none in a simulation";

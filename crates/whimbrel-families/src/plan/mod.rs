@@ -410,7 +410,7 @@ pub(crate) fn few_rows(job: &Job, wanted: Option<usize>, rows: u64) -> Option<St
     (rows < wanted as u64).then(|| {
         format!(
             "{rows} rows of a client are few for min_group = {group}: with fewer than {wanted} the fit \
-             leaves components out and can fail; use fewer components, or in [privacy] write \
+             loses likelihood and can fail; use fewer components, or in [privacy] write \
              min_group = 1 with masks = true (the server sees sums over clients only) or instead \
              epsilon = 3.0 (noise), or min_group = 1 alone if all agree that a message may rest on \
              single rows"

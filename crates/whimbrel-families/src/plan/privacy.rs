@@ -305,7 +305,7 @@ impl Common {
     /// Rules on what messages may reveal.
     pub fn privacy(&self) -> Privacy {
         Privacy {
-            min_group: self.job.privacy.groups(),
+            min_group: self.job.privacy.groups().filter(|_| !self.job.fit.takes_surrogates()),
             masks: self.job.privacy.least_masked(self.clients).map(|least| Masks {
                 least,
                 clients: self.clients,

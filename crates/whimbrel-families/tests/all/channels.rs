@@ -1,10 +1,10 @@
 //! Channels as a job names them: presets, rules that agree with them, and those that do not.
 
 use crate::{PLAIN, has, parse, refusal, says};
+use whimbrel_codec::channel::preset::NAMES;
 use whimbrel_families::em::EmFit;
 use whimbrel_families::job::*;
 use whimbrel_methods::fedem::Form;
-use whimbrel_methods::sgd::preset::NAMES;
 
 /// A regression by `sgd`, as a start for others.
 const TOY: &str = "[data]\nsource = \"toy\"\n[model]\nkind = \"linear\"\n[method]\nrounds = 100\n";

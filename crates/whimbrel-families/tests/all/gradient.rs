@@ -2,13 +2,13 @@
 
 use crate::{PLAIN, parse, refusal, says};
 use std::path::PathBuf;
+use whimbrel_codec::channel::Preset;
 use whimbrel_data::ClusterRule;
 use whimbrel_families::gradient::GradientFit;
 use whimbrel_families::gradient::keys::{Compat, Regression};
 use whimbrel_families::job::*;
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::Average;
-use whimbrel_methods::sgd::Preset;
 
 /// Published as a job that runs as written.
 pub const A9A_MCM: &str = r#"name = "a9a-mcm"

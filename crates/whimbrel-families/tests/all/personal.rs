@@ -1,6 +1,8 @@
 //! Jobs of learners: every method parses, is written out in full and reads back; what is refused.
 
 use crate::{has, parse, plans, refusal, run_clients};
+use whimbrel_codec::channel::Preset;
+use whimbrel_codec::channel::preset::NAMES;
 use whimbrel_core::ClientData;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::{Chain, Observer, StageMethod};
@@ -8,8 +10,6 @@ use whimbrel_families::Job;
 use whimbrel_families::load::load;
 use whimbrel_families::personal::FAMILY;
 use whimbrel_families::plan::Plan;
-use whimbrel_methods::sgd::Preset;
-use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 use whimbrel_testkit::pairs;
 

@@ -4,6 +4,8 @@ use crate::gradient::A9A_MCM;
 use crate::{has, parse, run_clients};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use whimbrel_codec::channel::Preset;
+use whimbrel_codec::channel::preset::NAMES;
 use whimbrel_core::Key;
 use whimbrel_engine::Outcome;
 use whimbrel_families::Job;
@@ -11,8 +13,6 @@ use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::job::Batch;
 use whimbrel_families::load::load;
 use whimbrel_families::plan::Plan;
-use whimbrel_methods::sgd::Preset;
-use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_methods::sgd::steps::gamma_max;
 use whimbrel_testkit::pairs;
 

@@ -132,13 +132,9 @@ impl<M: MixtureModel> Judge for Em<M> {
 }
 
 impl<M: MixtureModel> Em<M> {
-    /// The figures of an evaluation, with sums over at least `group` rows.
-    pub(super) fn measures(&self, group: Option<u32>) -> Vec<Measure> {
-        let mut remedy = self.remedy();
-        if group.is_some_and(|group| group > 1) {
-            remedy +=
-                ", or lower `min_group` in [privacy]: clients leave out components of fewer rows";
-        }
+    /// The figures of an evaluation.
+    pub(super) fn measures(&self) -> Vec<Measure> {
+        let remedy = self.remedy();
         let number =
             |key, title, name, caption| Measure::new(key, title, name, caption).without_curve();
         let list = |key, title, name, caption| number(key, title, name, caption).role(Role::List);

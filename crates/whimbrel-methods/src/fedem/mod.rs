@@ -147,7 +147,7 @@ impl<M: MixtureModel> Oracle for Em<M> {
         disclosures.extend(state::disclosures(terms));
         let full_passes = self.full_passes_max(terms.rounds_max(true));
         let full_passes = Allowance { name: "full passes", ..Allowance::rounds(full_passes) };
-        let measures = self.measures(terms.privacy.min_group);
+        let measures = self.measures();
         let exchanges = vec![full_passes];
         Declaration { exchanges, disclosures, measures, ..Declaration::default() }
     }

@@ -3,7 +3,7 @@
 //!
 //! Reference: Philippenko, Dieuleveut, *Preserved central model for faster bidirectional compression
 //! in distributed settings*, NeurIPS 2021, equation (3) and Algorithm 1. The algorithms of its
-//! Table 1 are values of (uplink, downlink): see [`preset`].
+//! Table 1 are values of (uplink, downlink): see [`preset`](whimbrel_codec::channel::preset).
 //!
 //! | paper | here | meaning |
 //! |---|---|---|
@@ -24,12 +24,10 @@
 //! catch-up as for every method); `1/L` takes the mean of the clients' spectral constants.
 
 mod evaluate;
-pub mod preset;
 mod smoothness;
 mod state;
 pub mod steps;
 
-pub use preset::Preset;
 pub use smoothness::{SMOOTHNESS, Smoothness};
 pub use state::{Global, Summary};
 pub use steps::{Bounds, StepRule};

@@ -4,7 +4,7 @@ use crate::federation::*;
 use crate::invariants::check_memories;
 use crate::{personal, sgd};
 use std::collections::BTreeMap;
-use whimbrel_codec::channel::UpRule;
+use whimbrel_codec::channel::{Preset, UpRule};
 use whimbrel_codec::{Codec, Inclusion, SharedGrid};
 use whimbrel_core::method::{Bind, Sender};
 use whimbrel_core::{ClientData, ClientId, Key, Method, Probability, Segment, Wire};
@@ -14,7 +14,6 @@ use whimbrel_methods::fedem::{AutoStep, DownNoise, FirstMemories, FrameKind};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::masked::Sums;
 use whimbrel_methods::personal::FedAvg;
-use whimbrel_methods::sgd::Preset;
 use whimbrel_testkit::pairs;
 
 pub fn codec(bits: u32, clients: usize, inclusion: Inclusion) -> Codec {

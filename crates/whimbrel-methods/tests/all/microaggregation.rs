@@ -1,7 +1,7 @@
 //! Groups of neighbouring rows.
 
 use whimbrel_core::Key;
-use whimbrel_methods::microaggregation::Groups;
+use whimbrel_methods::microaggregation::{Groups, surrogates};
 
 /// Groups have from `rows_min` to `2 rows_min - 1` rows, also of equal rows, and hold all rows.
 #[test]
@@ -32,5 +32,78 @@ fn separate_clusters_stay_separate() {
     for (_, (rows, within)) in Groups::new(values, 2, 5).each() {
         // Squared distances within a cluster of standard normal rows, at most 9^2 each.
         assert!(within < 81.0 * rows, "{within}");
+    }
+}
+
+fn normal(count: usize, seed: u64) -> Vec<f64> {
+    let mut values = vec![0.0; count];
+    Key::root(seed).stream().fill_normal(&mut values);
+    values
+}
+
+/// `Σ x` and the lower triangle of `Σ x x'`.
+fn moments(values: &[f64], width: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; width];
+    let mut products = Vec::new();
+    values.chunks_exact(width).for_each(|x| sums.iter_mut().zip(x).for_each(|(s, x)| *s += x));
+    for i in 0..width {
+        let of = |j: usize| values.chunks_exact(width).map(|x| x[i] * x[j]).sum();
+        products.extend((0..=i).map(of).collect::<Vec<f64>>());
+    }
+    [sums, products].concat()
+}
+
+/// Other rows of one group with the same mean and covariance, turned by a reflection of the rows that
+/// keeps their sum, have the same surrogates: these tell nothing else of the rows.
+#[test]
+fn surrogates_depend_on_the_moments_of_a_group_alone() {
+    let (rows, width) = (8, 3);
+    let values = normal(rows * width, 5);
+    // A unit vector of sum zero; a last one in it keeps the mean of the rows.
+    let mut v = normal(rows, 6);
+    let mean = v.iter().sum::<f64>() / rows as f64;
+    v.iter_mut().for_each(|x| *x -= mean);
+    let norm2: f64 = v.iter().map(|x| x * x).sum();
+    let mut turned = values.clone();
+    for j in 0..width {
+        let along: f64 = (0..rows).map(|i| v[i] * values[i * width + j]).sum();
+        (0..rows).for_each(|i| turned[i * width + j] -= 2.0 * along / norm2 * v[i]);
+    }
+    let apart = |a: &[f64], b: &[f64]| {
+        assert_eq!(a.len(), b.len());
+        a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+    };
+    // Rounding errors of sums of eight numbers of size one.
+    assert!(apart(&moments(&values, width), &moments(&turned, width)) < 1e-13);
+    assert!(apart(&values, &turned) > 0.1);
+    let of = |mut values: Vec<f64>| {
+        surrogates(&mut values, width, 5).unwrap();
+        values
+    };
+    assert!(apart(&of(values), &of(turned)) < 1e-12);
+}
+
+/// Surrogates keep the sum over all rows, and second moments up to the rounding of the axes: by a uniform
+/// error of variance `1/192` of the variance within groups, in each of at most eight axes.
+#[test]
+fn surrogates_keep_moments() {
+    for (rows, width, equal) in [(400, 2, false), (60, 12, false), (40, 3, true), (7, 4, false)] {
+        let mut values = normal(rows * width, 9);
+        // Columns that depend on each other, of other units.
+        values.chunks_exact_mut(width).for_each(|x| x[1] = 1e6 * x[0]);
+        if equal {
+            values.fill(2.5);
+        }
+        let before = moments(&values, width);
+        surrogates(&mut values, width, 5).unwrap();
+        let after = moments(&values, width);
+        let scale = |j: usize| if j == 1 && !equal { 1e6 } else { 1.0 };
+        for j in 0..width {
+            assert!((before[j] - after[j]).abs() < 1e-11 * rows as f64 * scale(j), "sum {j}");
+            let square = width + j * (j + 1) / 2 + j;
+            let error = (before[square] - after[square]).abs() / before[square];
+            assert!(error < 0.1, "{rows} {width}: {error}");
+        }
+        assert!(values.iter().all(|x| x.is_finite()));
     }
 }

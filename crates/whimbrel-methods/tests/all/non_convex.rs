@@ -2,14 +2,14 @@
 
 use crate::federation::{equal_terms, figure, simulator_of};
 use std::sync::Arc;
-use whimbrel_codec::channel::{Downlink, UpRule, Uplink};
+use whimbrel_codec::channel::{Downlink, Preset, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::method::MetricValue;
 use whimbrel_core::{ClientData, Erased, FeatureRows, Key, Labelled};
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::settings::Batch;
-use whimbrel_methods::sgd::{Gradient, Preset, Server, Sgd, StepRule};
+use whimbrel_methods::sgd::{Gradient, Server, Sgd, StepRule};
 use whimbrel_models::convex::{Penalty, Problem};
 
 const DIMS: usize = 6;

@@ -3,6 +3,7 @@
 use crate::federation::*;
 use crate::{fedmiss, selection, sgd};
 use whimbrel_codec::Inclusion;
+use whimbrel_codec::channel::preset::NAMES;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, Reset};
 use whimbrel_core::{ClientData, Erased, Key};
 use whimbrel_engine::{Faults, Participation};
@@ -14,7 +15,6 @@ use whimbrel_methods::masked::{BindMasked, MaskSecret, Masked, Masks, Trust};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::pooled::{ExactSums, Pooled, Stage};
 use whimbrel_methods::prepare::{Columns, Pca};
-use whimbrel_methods::sgd::preset::NAMES;
 use whimbrel_methods::spider::Spider;
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;

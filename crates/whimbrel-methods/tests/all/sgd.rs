@@ -5,7 +5,7 @@ use crate::federation::{bernoulli, equal_terms, figure, finished, simulator_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{
-    DownRule, Downlink, Memories, Reset, UpRule, Uplink, gradient_alpha,
+    DownRule, Downlink, Memories, Preset, Reset, UpRule, Uplink, gradient_alpha,
 };
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, Erased, Key, Probability};
@@ -13,7 +13,7 @@ use whimbrel_data::LeastSquaresSpec;
 use whimbrel_engine::{Faults, Participation};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::settings::Batch;
-use whimbrel_methods::sgd::{Gradient, Preset, Reference, Server, Sgd, StepRule};
+use whimbrel_methods::sgd::{Gradient, Reference, Server, Sgd, StepRule};
 use whimbrel_models::convex::{Problem, solve};
 use whimbrel_testkit::pairs;
 

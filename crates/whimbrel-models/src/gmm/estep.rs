@@ -10,8 +10,7 @@ use super::second_moments::SecondMoments;
 use super::{Covariance, Gmm};
 use crate::lane::{LANES, Lane};
 use crate::mixture::{check_density, sum_tree};
-use crate::{LatentModel, Rows, Support};
-use rayon::prelude::*;
+use crate::{LatentModel, Rows};
 use std::cell::RefCell;
 use whimbrel_core::{Error, Result};
 
@@ -76,60 +75,6 @@ impl Gmm {
         log_density /= n;
         check_density(log_density, out)?;
         Ok(log_density)
-    }
-
-    /// The support of each component over the rows.
-    pub(super) fn component_supports(
-        &self,
-        theta: &GmmParameters,
-        data: &GmmData,
-        rows: Rows<'_>,
-    ) -> Vec<Support> {
-        let of_chunk = |chunk: usize| {
-            with_chunk(data, rows, chunk, |tiles, count, scratch| {
-                self.chunk_masses(theta, tiles, count, scratch)
-            })
-        };
-        let chunks = row_count(data, rows).div_ceil(CHUNK_ROWS);
-        let chunks: Vec<_> = (0..chunks).into_par_iter().map(of_chunk).collect();
-        let mut all = vec![(0.0, 0.0f64); self.components()];
-        for chunk in chunks {
-            for ((mass, largest), (sum, most)) in all.iter_mut().zip(chunk) {
-                *mass += sum;
-                *largest = largest.max(most);
-            }
-        }
-        all.into_iter().map(|(mass, largest)| Support::new(mass, largest)).collect()
-    }
-
-    /// The sum and the largest of each component's responsibilities over one chunk of rows.
-    fn chunk_masses(
-        &self,
-        theta: &GmmParameters,
-        tiles: &[Lane],
-        rows: usize,
-        scratch: &mut Scratch,
-    ) -> Vec<(f64, f64)> {
-        let components = self.components();
-        scratch.prepare(components, self.columns());
-        let mut masses = vec![(Lane::ZERO, Lane::ZERO); components];
-        let mut left = rows;
-        for block in tiles.chunks(BLOCK_TILES * self.columns()) {
-            let count = score_block(theta, block, scratch);
-            if left < count * LANES {
-                scratch.silence_padding(left, count, components);
-            }
-            let of_components = scratch.scores[..count * components].chunks_exact(count);
-            for ((sum, most), r) in masses.iter_mut().zip(of_components) {
-                for r in r {
-                    *sum += *r;
-                    *most = most.max(*r);
-                }
-            }
-            left = left.saturating_sub(count * LANES);
-        }
-        let largest = |lane: &Lane| lane.0.iter().fold(0.0, |most: f64, r| most.max(*r));
-        masses.iter().map(|(sum, most)| (sum.sum(), largest(most))).collect()
     }
 
     /// Scores a block under two sets of parameters. The statistic is linear in the responsibilities, so

@@ -42,8 +42,7 @@ pub use parameters::GmmParameters;
 pub use predict::{GmmPrediction, GmmSample};
 
 use crate::lane::Lane;
-use crate::mixture::left_out;
-use crate::{LatentModel, Maximum, Rows, StepRange, Support};
+use crate::{LatentModel, Maximum, Rows, StepRange};
 use estep::{Scratch, score_block};
 use whimbrel_core::{ClientData, Error, Frame, Result};
 
@@ -311,23 +310,6 @@ impl LatentModel for Gmm {
         state: Option<&[f64]>,
     ) -> f64 {
         clip::rounding(theta, rows, bound, state)
-    }
-
-    fn supports(
-        &self,
-        theta: &GmmParameters,
-        data: &GmmData,
-        rows: Rows<'_>,
-        _: f64,
-    ) -> Result<Vec<Support>> {
-        self.check_call(theta, data, rows, self.statistic_len())?;
-        Ok(self.component_supports(theta, data, rows))
-    }
-
-    fn restricted(&self, theta: &GmmParameters, kept: &[bool]) -> GmmParameters {
-        let mut restricted = theta.clone();
-        left_out(&mut restricted.constants, kept);
-        restricted
     }
 
     fn expect_change(

@@ -1,15 +1,33 @@
 //! Sums that rest on a smallest group of rows: supports, restricted E-steps, bounded losses.
 
-use crate::cases::{covariances, drawn, e_step, log_normal, model, parameters, rows};
+use crate::cases::{log_normal, model, parameters, rows};
 use crate::convex::{classes, labelled, numbers, problems};
 use crate::mixed::{COLUMNS, mixed, table};
 use whimbrel_core::{ClientData, FeatureRows, Key, Table};
-use whimbrel_models::gmm::{Covariance, Gmm, GmmData, GmmParameters};
-use whimbrel_models::mixed::{MixedData, Numeric};
+use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters};
+use whimbrel_models::mixed::{ColumnKind, Mixed, MixedData, MixedParameters, Numeric};
 use whimbrel_models::{LatentModel, MixtureModel, Rows};
 use whimbrel_testkit::pairs;
 
 const GROUP: u32 = 5;
+
+/// A mixture over columns of numbers without gaps, and its parameters of a Gaussian mixture.
+fn over_numbers(gmm: &Gmm, theta: &GmmParameters) -> (Mixed, MixedParameters) {
+    let (numeric, k) = match gmm.settings().covariance {
+        Covariance::Diagonal => (Numeric::Diagonal, gmm.components()),
+        _ => (Numeric::Full, gmm.components()),
+    };
+    let model = mixed(k, &vec![ColumnKind::Number; gmm.columns()], numeric);
+    let means: Vec<f64> = (0..k).flat_map(|k| theta.mean(k).to_vec()).collect();
+    let d = gmm.columns();
+    let covariances = (0..k).flat_map(|k| match numeric {
+        Numeric::Full => theta.covariance(k),
+        Numeric::Diagonal => theta.covariance(k).into_iter().step_by(d + 1).collect(),
+    });
+    let covariances: Vec<f64> = covariances.collect();
+    let theta = model.parameters(theta.weights(), &means, &covariances, &[], &[]).unwrap();
+    (model, theta)
+}
 
 /// Responsibilities by plain loops, row by row.
 fn responsibilities(theta: &GmmParameters, rows: &[f64]) -> Vec<Vec<f64>> {
@@ -26,14 +44,16 @@ fn responsibilities(theta: &GmmParameters, rows: &[f64]) -> Vec<Vec<f64>> {
 
 #[test]
 fn supports_are_those_of_plain_loops() {
-    for covariance in covariances(3) {
-        let model = model(4, 3, covariance);
-        let theta = parameters(&model, 10.0);
-        // More than one chunk, and a last tile that is padded.
-        let rows = rows(&model, &theta, 1037, 5);
+    for covariance in [Covariance::Diagonal, Covariance::Full] {
+        let gmm = model(4, 3, covariance);
+        let plain = parameters(&gmm, 10.0);
+        // More than one chunk.
+        let rows = rows(&gmm, &plain, 1037, 5);
+        let (model, theta) = over_numbers(&gmm, &plain);
         let data = model.data_from_rows(&rows).unwrap();
         let found = model.supports(&theta, &data, Rows::All, 5.0).unwrap();
-        let r = responsibilities(&theta, &rows);
+        let r = responsibilities(&plain, &rows);
+        assert_eq!(found.len(), 4);
         for (k, found) in found.iter().enumerate() {
             let mass: f64 = r.iter().map(|r| r[k]).sum();
             let largest = r.iter().map(|r| r[k]).fold(0.0, f64::max);
@@ -43,25 +63,37 @@ fn supports_are_those_of_plain_loops() {
     }
 }
 
+/// The statistic and the components left out, of a smallest group.
+fn restricted(
+    (model, theta): &(Mixed, MixedParameters),
+    rows: &[f64],
+    chosen: Rows<'_>,
+    group: Option<u32>,
+) -> Result<(Vec<f64>, u32), String> {
+    let data = model.data_from_rows(rows).unwrap();
+    let mut statistic = vec![0.0; model.statistic_len()];
+    let found = model.expect_supported(theta, &data, chosen, group, &mut statistic);
+    found.map(|found| (statistic, found.left_out)).map_err(|error| error.to_string())
+}
+
 #[test]
 fn without_weak_components_an_e_step_is_the_usual_one() {
-    let model = model(3, 2, Covariance::Full);
-    let theta = parameters(&model, 0.0);
-    let drawn = drawn(&model, &theta, 300, 1);
-    let mut statistic = vec![0.0; model.statistic_len()];
+    let gmm = model(3, 2, Covariance::Full);
+    let theta = parameters(&gmm, 0.0);
+    let rows = rows(&gmm, &theta, 300, 1);
+    let mixture = over_numbers(&gmm, &theta);
+    let mut usual = vec![0.0; mixture.0.statistic_len()];
+    let data = mixture.0.data_from_rows(&rows).unwrap();
+    mixture.0.expect(&mixture.1, &data, Rows::All, &mut usual).unwrap();
     for group in [None, Some(1), Some(GROUP)] {
-        let expect =
-            model.expect_supported(&theta, &drawn.data, Rows::All, group, &mut statistic).unwrap();
-        assert_eq!(expect.left_out, 0);
-        let usual = e_step(&model, &theta, &drawn.data);
-        assert_eq!((statistic.clone(), expect.log_likelihood), usual);
+        assert_eq!(restricted(&mixture, &rows, Rows::All, group), Ok((usual.clone(), 0)));
     }
 }
 
 /// A mixture with a narrow component at each of some rows, and one for all others.
-fn spikes(model: &Gmm, rows: &[f64], at: &[usize]) -> GmmParameters {
-    let d = model.columns();
-    let components = model.components();
+fn spikes(components: usize, rows: &[f64], at: &[usize]) -> (Mixed, MixedParameters) {
+    let gmm = model(components, 2, Covariance::Full);
+    let d = gmm.columns();
     let weights = vec![1.0 / components as f64; components];
     let mut means: Vec<f64> = at.iter().flat_map(|i| rows[i * d..][..d].to_vec()).collect();
     means.resize(components * d, 0.0);
@@ -69,14 +101,7 @@ fn spikes(model: &Gmm, rows: &[f64], at: &[usize]) -> GmmParameters {
     let covariance: Vec<f64> = (0..components)
         .flat_map(|k| (0..d * d).map(move |i| if i % (d + 1) == 0 { variance(k) } else { 0.0 }))
         .collect();
-    model.parameters(&weights, &means, &covariance).unwrap()
-}
-
-fn restricted(model: &Gmm, theta: &GmmParameters, data: &GmmData) -> (Vec<f64>, u32) {
-    let mut statistic = vec![0.0; model.statistic_len()];
-    let found =
-        model.expect_supported(theta, data, Rows::All, Some(GROUP), &mut statistic).unwrap();
-    (statistic, found.left_out)
+    over_numbers(&gmm, &gmm.parameters(&weights, &means, &covariance).unwrap())
 }
 
 #[test]
@@ -84,19 +109,18 @@ fn a_component_at_a_single_row_is_left_out_and_nothing_can_be_subtracted() {
     let (n, d) = (200, 2);
     let rows = numbers(4, n * d);
     for components in [2, 10] {
-        let model = model(components, d, Covariance::Full);
-        let data = model.data_from_rows(&rows).unwrap();
         let first_moment: Vec<f64> =
             (0..d).map(|j| rows.iter().skip(j).step_by(d).sum::<f64>() / n as f64).collect();
         for first in (0..n).step_by(components - 1).take(20) {
             let at: Vec<usize> = (first..first + components - 1).collect();
-            let theta = spikes(&model, &rows, &at);
+            let mixture = spikes(components, &rows, &at);
             // Without the rule each spike gives its row away.
-            let (open, _) = e_step(&model, &theta, &data);
+            let (open, _) = restricted(&mixture, &rows, Rows::All, None).unwrap();
             let mean: Vec<f64> = (0..d).map(|j| open[components + j] / open[0]).collect();
             assert!((mean[0] - rows[first * d]).abs() < 1e-2, "{mean:?}");
             // With it, everything is in the one component that all rows determine.
-            let (statistic, left_out) = restricted(&model, &theta, &data);
+            let (statistic, left_out) =
+                restricted(&mixture, &rows, Rows::All, Some(GROUP)).unwrap();
             assert_eq!(left_out as usize, components - 1);
             let weights = &statistic[..components];
             assert!(weights[..components - 1].iter().all(|w| *w == 0.0), "{weights:?}");
@@ -110,28 +134,21 @@ fn a_component_at_a_single_row_is_left_out_and_nothing_can_be_subtracted() {
 
 #[test]
 fn no_row_carries_a_repeated_share_of_a_minibatch() {
-    let model = model(2, 2, Covariance::Full);
     let rows = numbers(4, 400);
-    let data = model.data_from_rows(&rows).unwrap();
-    let theta = spikes(&model, &rows, &[7]);
     // Row 7 five times: a spike of mass 5 that is still one row.
     let mut chosen = vec![7; 5];
     chosen.extend(20..60);
-    let mut statistic = vec![0.0; model.statistic_len()];
-    let found = model
-        .expect_supported(&theta, &data, Rows::These(&chosen), Some(GROUP), &mut statistic)
-        .unwrap();
-    assert_eq!((found.left_out, statistic[0]), (1, 0.0));
+    let mixture = spikes(2, &rows, &[7]);
+    let (statistic, left_out) =
+        restricted(&mixture, &rows, Rows::These(&chosen), Some(GROUP)).unwrap();
+    assert_eq!((left_out, statistic[0]), (1, 0.0));
 }
 
 #[test]
 fn fewer_rows_than_a_group_give_nothing() {
-    let model = model(2, 2, Covariance::Tied);
-    let data = model.data_from_rows(&numbers(4, 8)).unwrap();
-    let theta = parameters(&model, 0.0);
-    let mut statistic = vec![0.0; model.statistic_len()];
-    let found = model.expect_supported(&theta, &data, Rows::All, Some(GROUP), &mut statistic);
-    assert!(found.unwrap_err().to_string().contains("min_group"));
+    let rows = numbers(4, 8);
+    let error = restricted(&spikes(2, &rows, &[1]), &rows, Rows::All, Some(GROUP)).unwrap_err();
+    assert!(error.contains("min_group"), "{error}");
 }
 
 /// A column that a component observes in few rows is a sum over those.

@@ -13,6 +13,7 @@ mod limits;
 mod pki;
 mod proxy;
 mod raw_session;
+mod registry;
 mod relays;
 mod restarts;
 mod same_bits;

@@ -108,12 +108,12 @@ impl Accepted {
         let left = clients.iter().find(|(_, identity)| !is_member(identity));
         let new = members.iter().find(|(_, identity)| self.name(*identity).is_none());
         let change = match (left, new) {
-            (Some((name, _)), _) => format!("`{}` left", printable(name)),
-            (None, Some((id, _))) => format!("client {id} joined"),
+            (Some((name, _)), _) => format!("`{}` is missing from the roster", printable(name)),
+            (None, Some((id, _))) => format!("client {id} is new in the roster"),
             (None, None) => return Ok(()),
         };
-        let why = "the sums with and without a client reveal its upload";
-        Err(Error::peer(format!("{change} the roster after the first sum: {why}"))
+        let why = "sums with and without a client reveal its upload, and fewer clients hide each of them less";
+        Err(Error::peer(format!("{change}: {why}"))
             .hint("--partial-rounds takes part in such sums"))
     }
 

@@ -4,13 +4,13 @@ use super::estimator::{Estimator, Kind, kinds};
 use super::rows::Rows;
 use super::run::{Run, labels};
 use std::path::Path;
+use whimbrel_codec::channel::Preset;
 use whimbrel_core::Error;
 use whimbrel_families::failure::Result;
 use whimbrel_families::family::{Predicted, Predictions};
 use whimbrel_families::gradient::GradientFit;
 use whimbrel_families::regression;
 use whimbrel_families::regression::keys::GlmFamily;
-use whimbrel_methods::sgd::Preset;
 use whimbrel_models::glm::inference::Coefficient;
 
 /// Linear regression: by Newton's method the least-squares fit of the pooled rows, with standard errors.

@@ -177,6 +177,10 @@ fn group_sentence(job: &Job) -> Option<String> {
         // Noise is in the sums before anybody reads them.
         _ if job.privacy.epsilon.is_some() && masks => return None,
         _ if job.privacy.epsilon.is_some() => format!("{reads}."),
+        (Some(group), _) if job.fit.takes_surrogates() => format!(
+            "The messages are computed from surrogates of your rows: each group of at least {group} similar rows \
+             is told by its mean and its rounded covariance, and single rows by nothing, whatever is asked."
+        ),
         (Some(group), _) => format!(
             "Each number rests on at least {group} of your rows, or is left out. Somebody who compares the \
              answers of many rounds could still find out single rows; only random noise (`epsilon` in the \

@@ -115,6 +115,9 @@ impl Watch for ClientWatch {
     fn roster(&self, roster: &Roster) -> whimbrel_core::Result<()> {
         if let Some(accepted) = &self.accepted {
             accepted.check(roster)?;
+            if !self.partial {
+                accepted.check_same(roster)?;
+            }
         }
         let fingerprint = roster.fingerprint();
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);

@@ -86,11 +86,16 @@ fn the_screen_begins_with_the_computation_and_has_no_jargon() {
     }
 }
 
+/// The job as a mixture over a mixed table, whose clients leave components of few rows out.
+fn of_a_mixed_table(sandbox: &Sandbox) -> String {
+    sandbox.read("job.toml").replace("kind = \"gmm\"", "kind = \"mixture\"")
+}
+
 /// A job without a smallest group is checked with that of `serve`.
 #[test]
 fn a_check_shows_the_messages_that_are_served() {
     let sandbox = masked_wards(3, false);
-    let job = sandbox.read("job.toml").replace("\"moments\"", "\"federated-kmeans\"");
+    let job = of_a_mixed_table(&sandbox).replace("\"moments\"", "\"federated-kmeans\"");
     let own = ["path = \"all.csv\"\nclient = \"ward\"\n", "min_group = 5\n"];
     sandbox.write("job.toml", &own.iter().fold(job, |job, own| job.replace(own, "")));
     let told = one_line(&sandbox.ok(&["check", "job.toml"]).stderr);
@@ -101,7 +106,7 @@ fn a_check_shows_the_messages_that_are_served() {
 #[test]
 fn withheld_parts_are_counted_without_evaluations() {
     let sandbox = masked_wards(8, false);
-    let job = sandbox.read("job.toml").replace("evaluate = { every = 5 }\n", "");
+    let job = of_a_mixed_table(&sandbox).replace("evaluate = { every = 5 }\n", "");
     // `east` has 30 rows of each group.
     sandbox.write("job.toml", &job.replace("min_group = 5", "min_group = 35"));
     serve_to_end(&sandbox);

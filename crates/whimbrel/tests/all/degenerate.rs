@@ -46,15 +46,6 @@ fn so_does_a_fit_that_is_worse_than_one_gaussian() {
     assert!(ran.stderr.contains(said) && ran.stderr.contains("run more rounds"), "{}", ran.stderr);
 }
 
-/// Where clients leave out components of few rows, the remedy names the rule.
-#[test]
-fn the_remedy_names_a_smallest_group() {
-    let (_, ran) = degenerate("\n[privacy]\nmin_group = 5", false);
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
-    assert!(ran.stderr.contains("lower `min_group` in [privacy]"), "{}", ran.stderr);
-    assert!(!degenerate("", false).1.stderr.contains("min_group"));
-}
-
 #[test]
 fn a_job_may_allow_it() {
     let (_, ran) = degenerate("allow_degenerate = true", true);

@@ -93,6 +93,10 @@ fn another_roster_is_refused_until_it_is_accepted() {
     let why = format!("and {zeros} was accepted: nothing was sent under it");
     sandbox.fails(&[&args[..], &["--roster", &zeros]].concat(), 4, &why);
     sandbox.fails(&args, 4, &why);
+    // Fewer clients than its user expects would hide its messages less.
+    sandbox.write("four", &(sandbox.read("all") + &self::lines(&sandbox, &["south"])));
+    let why = "is missing from the roster: sums with and without a client";
+    sandbox.fails(&[&args[..], &["--roster", "@four"]].concat(), 4, why);
     clients.extend([joins(&sandbox, north, "@all"), last]);
     all_end(&sandbox, coordinator, &invitations, clients);
     same_model(&sandbox);

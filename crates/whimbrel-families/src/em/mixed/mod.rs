@@ -64,6 +64,7 @@ fn varies(rows: &Loaded, column: usize) -> bool {
 
 impl MixtureKeys for MixedKeys {
     type Model = Mixed;
+    const SURROGATES: bool = false;
 
     fn candidates(&self) -> Candidates<'_> {
         Candidates { init: &self.init, components: &self.components, starts: self.starts }

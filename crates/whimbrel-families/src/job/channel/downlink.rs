@@ -5,13 +5,12 @@ use super::read_rule;
 use crate::job::codec::{CODEC, CODECS, LEVELS_USUAL};
 use crate::job::preset::Asked;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, Reset};
+use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, Preset, Reset};
 use whimbrel_job::form::{COUNT_U32, Form, SHARE};
 use whimbrel_job::key::Section;
 use whimbrel_job::reader::{Read, Reader, Reported, Value};
 use whimbrel_job::writer::Writer;
 use whimbrel_job::{define_keys, form};
-use whimbrel_methods::sgd::Preset;
 
 /// `[downlink]`.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,9 +5,9 @@ pub mod own;
 pub mod uplink;
 
 use crate::job::preset::Asked;
+use whimbrel_codec::channel::Preset;
 use whimbrel_job::form::Form;
 use whimbrel_job::reader::{Read, Value};
-use whimbrel_methods::sgd::Preset;
 
 pub use downlink::Downlink;
 pub use own::OwnCodec;

@@ -17,6 +17,7 @@ use length::{read_batch, read_length};
 use search::{SEARCH, SEARCHES};
 use step::{STEP, STEPS};
 use stop::{EVALUATE, EVALUATES, STOP, STOPS};
+use whimbrel_codec::channel::Preset;
 use whimbrel_engine::Stopping;
 use whimbrel_job::form::{BOOLEAN, Form};
 use whimbrel_job::key::JobKey;
@@ -24,7 +25,6 @@ use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{define_keys, form};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
-use whimbrel_methods::sgd::Preset;
 
 /// `[method]` without the keys of a single family.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
-//! The algorithms of the paper's Table 1 as pairs of channel rules.
+//! The algorithms of Table 1 of the MCM paper as pairs of channel rules.
 
-use whimbrel_codec::channel::{Auto, DownRule, Feedback, Memories, UpRule};
+use super::{Auto, DownRule, Feedback, Memories, UpRule};
 
 /// Defines [`Preset`] and its rows: the variant, its name and meaning in a job, the rules of uplink and
 /// downlink, and aliases.
