@@ -11,6 +11,7 @@ pub struct Table {
     /// Values of the training rows, row-major: row `i` is
     /// `values[i * columns.len()..][..columns.len()]`.
     pub values: Vec<f64>,
+    /// Validation and test rows, which are not among the values.
     pub held_out: HeldOut<Table>,
 }
 
@@ -88,6 +89,7 @@ impl Table {
         Self { columns: self.columns.clone(), values, held_out: HeldOut::default() }
     }
 
+    /// A training row, counted from 0.
     pub fn row(&self, i: usize) -> &[f64] {
         &self.values[i * self.width()..(i + 1) * self.width()]
     }

@@ -27,6 +27,11 @@ pub fn is_shown(c: char) -> bool {
     !c.is_control() && !hidden
 }
 
+/// A count with its noun: `1 row`, `2 rows`.
+pub fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
 /// Whether a text can be the name of a client or relay.
 pub fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.chars().all(is_shown)

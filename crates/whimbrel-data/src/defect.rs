@@ -175,12 +175,7 @@ impl Dataset {
     }
 
     /// A bad row; `row` is counted from 0.
-    /// The place of a row in the file, in words.
-    pub fn place(&self, row: usize) -> String {
-        self.bad_row(row, Vec::new()).to_string()
-    }
-
-    pub(crate) fn bad_row(&self, row: usize, reasons: Reasons) -> BadRow {
+    pub fn bad_row(&self, row: usize, reasons: Reasons) -> BadRow {
         BadRow { row: row + 1, line: self.line(row), reasons }
     }
 

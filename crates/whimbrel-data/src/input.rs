@@ -7,6 +7,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The start of the path that stands for rows in memory.
+const IN_MEMORY: &str = "memory:";
+
 /// Rows to read: a file, a query of a database, or rows that a program holds.
 #[derive(Clone)]
 pub enum Input {
@@ -85,7 +88,7 @@ impl Input {
     /// SHA-256 of the files' bytes, or of the rows.
     pub fn hash(&self) -> Result<String> {
         match self {
-            Self::File(path) => hash_path(path),
+            Self::File(path) => hash_path(on_disk(path)?),
             Self::Parquet(path) => hash_columnar(path),
             Self::Sql(query) => Ok(query.rows()?.hash.to_string()),
             Self::Rows(held) => Ok(held.hash.to_string()),
@@ -96,12 +99,22 @@ impl Input {
     /// not copied.
     pub fn read(&self, options: &CsvOptions) -> Result<Arc<Dataset>> {
         match self {
-            Self::File(path) => read_csv(path, options).map(Arc::new),
+            Self::File(path) => read_csv(on_disk(path)?, options).map(Arc::new),
             Self::Parquet(path) => read_parquet(path, options).map(Arc::new),
             Self::Sql(query) => Ok(query.rows()?.rows.clone()),
             Self::Rows(held) => Ok(held.rows.clone()),
         }
     }
+}
+
+/// Refuses the path that stands for rows in memory in the job of a finished run.
+fn on_disk(path: &Path) -> Result<&Path> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    if name.is_some_and(|name| name.starts_with(IN_MEMORY)) && !path.exists() {
+        return Err(Error::config("the rows of this job were in memory")
+            .hint("write them to a file, and name it as `path` in [data]"));
+    }
+    Ok(path)
 }
 
 /// The database named in a file, which may have a password.
@@ -156,7 +169,7 @@ impl fmt::Display for Input {
         match self {
             Self::File(path) | Self::Parquet(path) => path.display().fmt(to),
             Self::Sql(query) => query.database.fmt(to),
-            Self::Rows(held) => write!(to, "memory:{}", held.hash),
+            Self::Rows(held) => write!(to, "{IN_MEMORY}{}", held.hash),
         }
     }
 }

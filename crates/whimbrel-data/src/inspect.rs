@@ -5,6 +5,7 @@ use crate::defect::BadRow;
 use crate::split::classes_present;
 use crate::{Dataset, Result};
 use std::fmt;
+use whimbrel_core::text::counted;
 
 /// The summary of a file; its [`Display`](fmt::Display) is a table of text.
 #[derive(Debug, Clone, PartialEq)]
@@ -266,10 +267,6 @@ impl fmt::Display for ClientSizes {
 
 const NAME_CHARS_MAX: usize = 24;
 const BAR_CHARS_MAX: usize = 40;
-
-fn counted(n: usize, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
-}
 
 fn clipped(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {

@@ -4,6 +4,7 @@ use crate::dataset::{Dataset, Kind};
 use crate::split::{classes_present, levels_present};
 use crate::{Error, Features, Identifier, LISTED_MAX, Result};
 use whimbrel_core::Table;
+use whimbrel_core::text::counted;
 
 /// The type of a column in a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +18,9 @@ pub enum ColumnType {
     /// These levels; if empty, those of the data: numbers ascending, text in byte order.
     Category(Vec<String>),
 }
+
+/// The remedy for a column whose cells are not numbers.
+pub const NEEDS_TYPE: &str = "a column of text needs a type";
 
 /// A column of a mixed table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,7 +134,8 @@ impl Dataset {
                 ColumnType::Number | ColumnType::Count => false,
             };
             if wrong {
-                let what = format!("column {name:?} holds {} levels: {levels:?}", levels.len());
+                let held = counted(levels.len(), "level");
+                let what = format!("column {name:?} holds {held}: {levels:?}");
                 let hint = match kind {
                     ColumnType::YesNo => {
                         "a yes-no column has two levels; other columns are categories"
@@ -186,8 +191,7 @@ impl Dataset {
                     format!("if {mark:?} marks a missing value, write na = [{mark:?}] in [data]")
                 }
                 None => {
-                    "a missing value is an empty cell, NA or NaN; types of columns are in [schema]"
-                        .into()
+                    format!("a missing value is an empty cell, NA or NaN; {NEEDS_TYPE}")
                 }
             };
             let (file, hint) = (self.name().into(), Some(hint));

@@ -35,7 +35,7 @@ pub use client::{ClientMachine, Participant, Purpose, Question, Reply, StepId};
 pub use decentralised::Neighbours;
 pub use journal::Journal;
 pub use keeper::Keeper;
-pub use machine::Machine;
+pub use machine::{Machine, SMALLER_STEP};
 pub use metrics::Row;
 pub use participation::{Faults, Participation, Quorum};
 pub use remote::{Remote, Sender, Summed, Summing, Transport, sum_upload};

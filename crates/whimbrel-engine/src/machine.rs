@@ -447,6 +447,9 @@ impl Protocol for Machine {
     }
 }
 
+/// The remedy for a state that diverged.
+pub const SMALLER_STEP: &str = "take a smaller step";
+
 /// Refuses a state whose norm is not finite or has grown too much over its start.
 pub(crate) fn check_growth(magnitude: f64, start: &mut f64) -> Result<()> {
     if *start == 0.0 {
@@ -457,7 +460,7 @@ pub(crate) fn check_growth(magnitude: f64, start: &mut f64) -> Result<()> {
     }
     let what =
         format!("the state diverged: its norm is {magnitude:.3e}, at the start it was {start:.3e}");
-    Err(Error::numerical(what).hint("take a smaller step or a finer codec"))
+    Err(Error::numerical(what).hint(SMALLER_STEP))
 }
 
 /// Refuses uploads that were passed twice or not requested.

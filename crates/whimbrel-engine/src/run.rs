@@ -433,11 +433,11 @@ impl StageRun<'_> {
         {
             return Ok(Some(Ending::Stopped(reason)));
         }
-        if self.interrupt.load(Ordering::Relaxed) {
-            return Ok(Some(Ending::Interrupted));
-        }
         if self.last && observer.ends() {
             return Ok(Some(Ending::Stopped("by the callback".into())));
+        }
+        if self.interrupt.load(Ordering::Relaxed) {
+            return Ok(Some(Ending::Interrupted));
         }
         let done = match runner.step()? {
             Step::Exchanged(done) => done,

@@ -4,7 +4,7 @@ use crate::job::Job;
 use std::path::Path;
 use whimbrel_job::Errors;
 
-/// An error that ends a command.
+/// An error of a job, its data or its run. `Debug` prints the message, as `main` does.
 #[derive(Clone, PartialEq, thiserror::Error)]
 pub enum Failure {
     /// The job file is wrong.
@@ -35,6 +35,20 @@ pub mod remedy {
     pub const NO_CLIENT: &str = "predict without a client";
     pub const ADAPT: &str = "fit a new client";
     pub const GIVE_FILE: &str = "give the client's file";
+    pub const NO_CODECS: &str = "leave out the codecs";
+    pub const BY_GRADIENTS: &str = "fit by gradients";
+    pub const DROP_CONSTANT: &str = "drop constant columns";
+    pub const STANDARDIZE: &str = "standardise the columns";
+    pub use whimbrel_data::NEEDS_TYPE;
+
+    /// Keys of the job file that carry out these remedies.
+    pub const KEYS: [(&str, &str); 5] = [
+        (NO_CODECS, "[uplink] and [downlink]"),
+        (BY_GRADIENTS, "kind = \"linear\" or \"logistic\" in [model]"),
+        (DROP_CONSTANT, "drop_constant = true in [data.prepare]"),
+        (STANDARDIZE, "standardize = true in [data]"),
+        (NEEDS_TYPE, "[schema]"),
+    ];
 }
 
 /// A place in a job file.
@@ -61,10 +75,11 @@ impl<T, E: Into<Failure>> AtKey<T> for Result<T, E> {
     }
 }
 
-/// The message: `fn main() -> Result<(), Failure>` prints it.
+/// The message: `fn main() -> Result<(), Failure>` prints it after the word `Error`.
 impl std::fmt::Debug for Failure {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, to)
+        let text = self.to_string();
+        to.write_str(text.strip_prefix("error: ").unwrap_or(&text))
     }
 }
 
@@ -114,12 +129,16 @@ impl Failure {
 
     /// Rewrites the hint, if there is one.
     #[must_use]
-    pub(crate) fn map_hint(self, rewrite: impl FnOnce(String) -> String) -> Self {
+    pub(crate) fn map_hint(self, rewrite: impl Fn(String) -> String) -> Self {
         match self {
             Self::Core(error) => Self::Core(error.map_hint(rewrite)),
             Self::Data(error) => Self::Data(error.map_hint(rewrite)),
             Self::At { at, cause } => Self::At { at, cause: Box::new(cause.map_hint(rewrite)) },
-            Self::Job(errors) => Self::Job(errors),
+            Self::Job(mut errors) => {
+                let hints = errors.errors.iter_mut().filter_map(|error| error.hint.as_mut());
+                hints.for_each(|hint| *hint = rewrite(std::mem::take(hint)));
+                Self::Job(errors)
+            }
         }
     }
 

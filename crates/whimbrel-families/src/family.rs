@@ -18,6 +18,7 @@ use crate::table::observed::ObservedTable;
 use crate::template::{DataFacts, Suggestion};
 use serde_json::{Map, Value};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -166,9 +167,9 @@ pub trait Fit: FitValue + FitReport + FitUse {
         Err("an upload of this method mixes the rows of several steps, so no count of rows bounds \
              what it reveals")
     }
-    /// The first row outside the model's domain, by its place in the table of all clients.
-    fn fault(&self, _: &Job, _: &Table, _: &[Vec<String>]) -> Option<(usize, Error)> {
-        None
+    /// The rows outside the model's domain, by their places in the table of all clients.
+    fn faults(&self, _: &Job, _: &Table, _: &[Vec<String>]) -> Vec<(usize, Error)> {
+        Vec::new()
     }
     /// Whether uploads are exact sums, which masks hide without a grid.
     fn sends_exact_sums(&self) -> bool {
@@ -375,7 +376,8 @@ pub struct Ended<'a> {
     pub job: &'a Job,
     pub data: &'a RunData,
     pub outcome: &'a Outcome,
-    pub folder: &'a Path,
+    /// The personal artifact of a client.
+    pub own: &'a dyn Fn(&str) -> Option<Artifact>,
 }
 
 /// A family's additions to a run's files.
@@ -397,12 +399,19 @@ pub struct Results {
     pub diagnostics: Vec<Section>,
 }
 
+impl Ended<'_> {
+    /// The fitted model, if the run has one.
+    pub fn model(&self) -> Option<&Artifact> {
+        self.outcome.delivered.last()
+    }
+
+    /// The personal artifacts of these clients.
+    pub fn artifacts(&self, names: &[String]) -> BTreeMap<String, Artifact> {
+        names.iter().filter_map(|name| Some((name.clone(), (self.own)(name)?))).collect()
+    }
+}
+
 /// An error of configuration with a hint.
 pub fn refuse<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
     Err(Error::config(what.into()).hint(hint.into()).into())
-}
-
-/// A count with its noun: `1 row`, `2 rows`.
-pub(crate) fn counted(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }

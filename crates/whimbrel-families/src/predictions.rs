@@ -2,18 +2,15 @@
 //! of generated data.
 
 use crate::failure::Result;
-use crate::files::read_artifact;
 use crate::load::Loaded;
 use crate::uncertainty;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 use whimbrel_core::declare::{Better, Exhibit, Unit};
-use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Inputs, Measure, Samples, Targets, math};
 use whimbrel_data::{Images, LogisticTruth, RepresentationTruth, read_idx_images};
 use whimbrel_engine::metrics::number;
-use whimbrel_engine::names::folder_name;
 use whimbrel_job::form::PATH;
 use whimbrel_job::key::JobKey;
 use whimbrel_models::calibration::{Reliability, auroc, entropy};
@@ -235,16 +232,6 @@ pub(crate) fn measures() -> Vec<Measure> {
         aside(share("bayes_accuracy", "Bayes accuracy", Better::Neither)),
         aside(share("bayes_accuracy_unseen", "Bayes accuracy, unseen", Better::Neither)),
     ]
-}
-
-/// The clients' personal artifacts by name, which a simulation leaves in the run's folder.
-pub(crate) fn read_clients(folder: &Path, names: &[String]) -> BTreeMap<String, Artifact> {
-    let clients = folder.join("clients");
-    let read = |name: &String| {
-        let artifact = read_artifact(&clients.join(folder_name(name)).join("model.safetensors"));
-        Some((name.clone(), artifact.ok()?))
-    };
-    names.iter().filter_map(read).collect()
 }
 
 /// Refuses unrelated images whose size differs from the data's.

@@ -1,7 +1,6 @@
 //! A fitted model at work: its files, predictions, and new clients.
 
 use crate::failure::{Failure, Result};
-use crate::family::counted;
 use crate::files::{DIGITS, artifact_bytes, figure, quoted, read_artifact};
 use crate::job::{DataSource, Job};
 use serde_json::{Map, Value};
@@ -9,6 +8,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use whimbrel_core::Key;
 use whimbrel_core::method::Artifact;
+use whimbrel_core::text::counted;
 use whimbrel_data::{CsvOptions, Input, Standardization};
 use whimbrel_engine::checkpoint::write_atomically;
 

@@ -40,7 +40,7 @@ pub fn read_covariance(value: Value<'_>) -> Read<Matrix> {
     let d = rows.len();
     if rows[0].len() != d {
         return Err(value.fail(
-            format!("the matrix has {d} rows of {} numbers, it must be square", rows[0].len()),
+            format!("the matrix is {d} x {}, it must be square", rows[0].len()),
             "a covariance has one row and one column for each column of the data",
         ));
     }

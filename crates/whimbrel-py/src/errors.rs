@@ -43,7 +43,7 @@ const WAYS: [(&str, &str); 11] = [
 
 /// The exception of a failure, by who must act.
 pub fn exception(failure: &Failure) -> PyErr {
-    let text = failure.clone().with_ways(&WAYS).to_string();
+    let text = failure.clone().with_ways(&WAYS).with_ways(&remedy::KEYS).to_string();
     let of_core = |error: &Core| match error {
         Core::Config { .. } | Core::Data { .. } => PyValueError::new_err(text.clone()),
         Core::Numerical { .. } => NumericalError::new_err(text.clone()),

@@ -6,13 +6,13 @@ mod owned;
 mod seeds;
 mod shown;
 
-pub use files::{model_keys, resolved, summary};
+pub use files::{described, model_keys, resolved};
 pub use owned::owner;
 pub use seeds::{DELIVERED, aggregate, best_seed, take_ending};
 pub use shown::Shown;
 
 use self::changes::changes;
-use self::files::{clients_csv, warnings};
+use self::files::clients_csv;
 use self::owned::{FILES, FOLDERS};
 use self::shown::EXHIBITS;
 use serde_json::{Map, Value};
@@ -260,35 +260,17 @@ impl RunDir {
             self.write("model/model.safetensors", &artifact_bytes(model)?)?;
         }
         self.write("clients.csv", clients_csv(data, outcome).as_bytes())?;
-        let mut summary = summary(job, data, outcome, objective, plan);
-        let mut warnings = warnings(outcome);
-        if let Some(Value::Array(notes)) = summary.get_mut("notes") {
-            notes.extend(warnings.iter().cloned().map(Value::from));
-        }
-        // A failed description must not lose the fit.
-        let ended = Ended { job, data, outcome, folder: &self.path };
-        let mut results = match job.fit.results(&ended) {
-            _ if matches!(outcome.ending, Ending::Failed(_)) => Results::default(),
-            Ok(results) => results,
-            Err(failure) => {
-                let notes = vec![format!("the fit cannot be described: {failure}")];
-                Results { notes, ..Results::default() }
-            }
-        };
+        let own = |name: &str| self.client(name).ok();
+        let (summary, mut results) =
+            described(&Ended { job, data, outcome, own: &own }, objective, plan);
         self.declare(&results)?;
-        summary.append(&mut results.summary);
-        if let Some(Value::Array(notes)) = summary.get_mut("notes") {
-            let said = results.warnings.iter().chain(&results.notes);
-            notes.extend(said.cloned().map(Value::from));
-        }
-        warnings.append(&mut results.warnings);
         self.write(EXHIBITS, &Shown::of(job, &mut results).to_json()?)?;
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
             // With it a reader of the folder could remove the noise.
             let _ = fs::remove_file(self.path.join(NOISE));
         }
-        let Results { notes, said, .. } = results;
+        let Results { notes, warnings, said, .. } = results;
         Ok(Finished { summary, warnings, notes, said })
     }
 

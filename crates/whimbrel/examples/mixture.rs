@@ -19,7 +19,7 @@ fn main() -> Result<(), whimbrel::Error> {
         ControlFlow::Continue(())
     })?;
     println!("weights {:.3?} after {} rounds", fit.weights(), fit.run().rounds());
-    fit.means().for_each(|mean| println!("mean {mean:.2?}"));
+    println!("means {:.2?}", fit.means());
     println!("{} bits up, objective {:?}", fit.bits_up(), fit.run().figure("objective"));
     let pooled = GaussianMixture::new(3).covariance(Covariance::Full).pooled().fit(&clients)?;
     println!("pooled EM: objective {:?}", pooled.run().figure("objective"));

@@ -31,15 +31,15 @@
 //! constructor. Every key of a job file can be set by [`Estimator::set`]. Values are checked by `fit`, and an
 //! error names the key.
 //!
-//! **Results.** A fit holds its [`Run`]: metrics by round, tensors, predictions, personal models, and
-//! [`Run::save`], which writes the folder that `whimbrel run` writes, report included. Nothing
+//! **Results.** A fit holds its [`Run`]: metrics by round, the model's tensors, predictions, personal models,
+//! [`Run::report`], and [`Run::save`], which writes the folder that `whimbrel run` writes. Nothing
 //! is written to disk before that. Equal rows, settings and seed give equal bits, whatever
 //! the number of threads.
 //!
-//! **Progress and cancellation.** `fit_with` and `run_with` call back after each round; returning
-//! [`ControlFlow::Break`](std::ops::ControlFlow::Break) stops the run there.
+//! **Progress and cancellation.** `fit_with` and `run_with` call back after each round and each
+//! evaluation; [`ControlFlow::Break`](std::ops::ControlFlow::Break) ends the fit there.
 //!
-//! **Features.** The default feature `cli` builds the command line ([`cli::main`], which accepts
+//! **Features.** The default feature `cli` builds the command line (`cli::main`, which accepts
 //! additional model families) and the network. Programs that embed the library depend on it with
 //! `default-features = false`. [`run`] has the functions behind the commands; [`parts`] has the crates
 //! below, for new families, codecs and transports.
@@ -57,10 +57,13 @@ pub use api::{
     Progress, RegressionFit, Rows, Run, Setting, Simulate, Simulated,
 };
 pub use whimbrel_codec::channel::Preset;
+pub use whimbrel_core::method::{Artifact, Tensor};
 pub use whimbrel_core::{Key, Table};
-pub use whimbrel_families::failure::{Failure as Error, Result};
+/// The error of every call. Signatures show its name in the crate below, `Failure`.
+pub use whimbrel_families::failure::Failure as Error;
+pub use whimbrel_families::failure::Result;
 pub use whimbrel_families::family::{Predicted, Predictions};
-pub use whimbrel_families::regression::keys::FamilyKey as GlmFamily;
+pub use whimbrel_families::regression::keys::GlmFamily;
 pub use whimbrel_families::table::completed::Estimate;
 pub use whimbrel_methods::federated::Simple;
 pub use whimbrel_models::glm::inference::Coefficient;

@@ -3,11 +3,12 @@
 use super::SoulFit;
 use super::plan::{noise, soul};
 use crate::failure::{Result, remedy};
-use crate::family::{FitUse, FittedClient, ModelUse, Predicted, Predictions, counted, refuse};
+use crate::family::{FitUse, FittedClient, ModelUse, Predicted, Predictions, refuse};
 use crate::personal::predict::Reading;
 use serde_json::Value;
 use std::path::Path;
 use whimbrel_core::Samples;
+use whimbrel_core::text::counted;
 use whimbrel_data::Input;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::bayes::{Own, Predictive, Soul};

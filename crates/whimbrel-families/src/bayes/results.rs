@@ -4,14 +4,14 @@
 use super::SoulFit;
 use super::plan::{noise, soul};
 use crate::failure::Result;
-use crate::family::{Ended, FitReport, Results, RunData, counted};
-use crate::files::read_artifact;
-use crate::predictions::{LEVELS, Stated, TestRows, measures, read_clients};
+use crate::family::{Ended, FitReport, Results, RunData};
+use crate::predictions::{LEVELS, Stated, TestRows, measures};
 use crate::uncertainty;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use whimbrel_core::declare::{Exhibit, Section, Series, SeriesPoint};
 use whimbrel_core::method::Artifact;
+use whimbrel_core::text::counted;
 use whimbrel_core::{Inputs, Key, Samples, Targets, math};
 use whimbrel_data::RepresentationTruth;
 use whimbrel_engine::Ending;
@@ -45,9 +45,9 @@ impl FitReport for SoulFit {
         let Some(tests) = &ended.data.tests else { return Ok(Results::default()) };
         let learner = self.model.learner(&tests.shape, tests.classes)?;
         let soul = soul(self, ended.job, learner, noise(self, tests.noise()), 1.0)?;
-        let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
-        let Some(theta) = soul.theta_of(&tensors) else { return Ok(Results::default()) };
-        let clients = read_clients(ended.folder, &tests.names);
+        let theta = ended.model().and_then(|model| soul.theta_of(model));
+        let Some(theta) = theta else { return Ok(Results::default()) };
+        let clients = ended.artifacts(&tests.names);
         let mut exhibits = Vec::new();
         let mut fitted =
             Posteriors { soul, theta, clients, summary: Map::new(), warnings: Vec::new() };

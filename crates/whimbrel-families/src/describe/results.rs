@@ -3,11 +3,12 @@
 use super::keys::DescribeFit;
 use super::{blocks, least_group, survival::survival};
 use crate::failure::Result;
-use crate::family::{Ended, FitReport, Results, RunData, counted};
+use crate::family::{Ended, FitReport, Results, RunData};
 use crate::files::figure;
 use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Rows, Section};
 use whimbrel_core::method::Artifact;
+use whimbrel_core::text::counted;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::describe::{Blocks, QUANTILES, Spread, Tally};
 

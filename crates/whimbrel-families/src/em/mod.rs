@@ -544,7 +544,7 @@ impl<K: MixtureKeys> EmFit<K> {
             (
                 assumed == "tied",
                 &["model", "covariance"],
-                "a tied covariance needs the exact second moments of all rows",
+                "a tied covariance needs exact second moments of all rows, which `epsilon` rules out",
                 "write covariance = \"diagonal\" or \"full\"",
             ),
             (

@@ -1,7 +1,7 @@
 //! The stages that prepare the rows of a mixture.
 
 use super::keys::Init;
-use crate::failure::{AtKey, Result};
+use crate::failure::{AtKey, Result, remedy};
 use crate::family::refuse;
 use crate::job::Prepare;
 use crate::load::Loaded;
@@ -78,8 +78,7 @@ impl Preparing {
         } else if !(self.asked.drop_constant || self.regularised || self.constant.is_empty()) {
             let (names, are) = named(&self.constant);
             let error = Error::data(format!("{names} {are} constant: the likelihood is unbounded"));
-            let hint = "write drop_constant = true in [data.prepare], name other `columns`, or set \
-                        reg_covar";
+            let hint = format!("{}, name other `columns`, or set reg_covar", remedy::DROP_CONSTANT);
             return Err(error.hint(hint)).at("data.path");
         }
         Ok(self)

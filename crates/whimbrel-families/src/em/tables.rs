@@ -1,10 +1,11 @@
 //! Tables of a mixture: the choice among candidates, parameters, and shares of clients.
 
-use crate::family::{Ended, counted};
+use crate::family::Ended;
 use crate::files::figure;
 use serde_json::{Map, Value, json};
 use whimbrel_core::declare::{Exhibit, Heat, Rows, Section};
 use whimbrel_core::method::{Artifact, MetricValue};
+use whimbrel_core::text::counted;
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_methods::choice::{Candidate, Choice};

@@ -41,7 +41,11 @@ static MODELS: [ModelKind; 2] = [
         "linear regression by least squares",
         &[&RIDGE, &INTERCEPT, &PENALIZE_INTERCEPT],
     ),
-    ModelKind::new(LOGISTIC, "logistic regression with two classes", REGRESSION.section.keys),
+    ModelKind::new(
+        LOGISTIC,
+        "logistic (logit) regression with two classes",
+        REGRESSION.section.keys,
+    ),
 ];
 static KEYS: &[&JobKey] = keys! {
     &[&CHANNELS], BY_MINIBATCHES, &[&STEP, &MOMENTUM, &AVERAGE, &PARTICIPATION, &WEIGHTS, &COMPAT],

@@ -20,11 +20,15 @@ pub(crate) mod preset;
 mod checks;
 mod noise;
 
+use crate::failure::remedy;
 use crate::family::{Fit, Tables};
+use crate::load::Layout;
 use crate::registry::{Registry, registry};
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
-use whimbrel_data::Declared;
+use whimbrel_core::Error;
+use whimbrel_data::{Declared, Input};
+use whimbrel_engine::SMALLER_STEP;
 use whimbrel_job::Origin;
 use whimbrel_job::error::Errors;
 use whimbrel_job::form::{COUNT_U32, Form, SEED as SEEDS_FORM};
@@ -285,7 +289,30 @@ impl Job {
     pub fn to_toml(&self) -> String {
         let mut out = Writer::default();
         self.write(&mut out);
-        out.finish()
+        match &self.data.source {
+            DataSource::Csv(Csv { path: Input::Rows(_), .. }) => {
+                "# The rows were in memory: name a file with them as `path` to run this job.\n"
+                    .to_owned()
+                    + &out.finish()
+            }
+            _ => out.finish(),
+        }
+    }
+
+    /// Completes the remedy of a diverged run by the settings that the job left out.
+    pub fn remedied(&self, error: Error) -> Error {
+        let columns = matches!(self.data.source, DataSource::Csv(_) | DataSource::Libsvm(_))
+            && matches!(self.fit.layout(), Layout::Targets { .. } | Layout::Samples { .. });
+        let exact = self.uplink.codec.is_exact() && self.downlink.is_exact();
+        error.map_hint(|mut hint| {
+            if hint == SMALLER_STEP {
+                if columns && !self.data.standardize() {
+                    hint += &format!(", or {}", remedy::STANDARDIZE);
+                }
+                hint += if exact { "" } else { ", or take a finer codec" };
+            }
+            hint
+        })
     }
 
     fn write(&self, out: &mut Writer) {

@@ -3,8 +3,8 @@
 use super::split::{Unsplit, split};
 use super::{Loaded, hash_all, subset};
 use crate::failure::{Failure, Result};
-use crate::family::counted;
 use crate::job::{Collection, Concatenated, Data, Format, Partition};
+use whimbrel_core::text::counted;
 use whimbrel_core::{ClientData, Key, Samples, Targets};
 use whimbrel_data::{
     Classes, ClientRows, LabelledImages, LeafClients, SpeechOptions, Speeches, read_cifar,

@@ -5,8 +5,9 @@ use super::tables::TableRows;
 use super::{Loaded, tables};
 use crate::failure::Result;
 use crate::job::{Csv, Job};
+use whimbrel_core::text::counted;
 use whimbrel_core::{ClientData, Error, Key};
-use whimbrel_data::{ColumnType, Dataset, Identifier, Kind};
+use whimbrel_data::{ColumnType, Dataset, Error as DataError, Identifier, Kind, LISTED_MAX};
 
 /// The columns with levels; these are read as text.
 pub(crate) fn leveled(types: &[(String, ColumnType)]) -> impl Iterator<Item = &String> {
@@ -105,6 +106,24 @@ fn check_factors(data: &Dataset, factors: &[(String, ColumnType)]) -> Result<()>
     Ok(())
 }
 
+/// Lists the rows, by index, whose values a model refuses.
+fn refuse_faults(data: &Dataset, faults: Vec<(usize, Error)>) -> Result<()> {
+    let (count, mut remedy) = (faults.len(), None);
+    let bad_row = |(row, error): (usize, Error)| {
+        let (what, hint) = match error {
+            Error::Data { what, hint, .. } => (what, hint),
+            other => (other.to_string(), None),
+        };
+        remedy = hint;
+        data.bad_row(row, vec![(None, what)])
+    };
+    let listed = faults.into_iter().take(LISTED_MAX).map(bad_row).collect();
+    match count {
+        0 => Ok(()),
+        _ => Err(DataError::Rows { file: data.name().into(), listed, count, hint: remedy }.into()),
+    }
+}
+
 pub(super) fn from_csv(
     csv: &Csv,
     job: &Job,
@@ -126,14 +145,18 @@ pub(super) fn from_csv(
     let each = places.iter().map(|client| (client.name.clone(), table.at(&client.rows))).collect();
     let mut loaded = Loaded { places, ..Loaded::of(each, ClientData::Table, csv.path.hash()?) };
     loaded.levels = found.into_iter().map(|column| column.levels).collect();
-    if let Some((row, error)) = job.fit.fault(job, &table, &loaded.levels) {
-        let place = format!("{}: {}", data.name(), data.place(row));
-        return Err(error.within(place).into());
-    }
+    refuse_faults(&data, job.fit.faults(job, &table, &loaded.levels))?;
     let gaps = table.values.iter().filter(|x| x.is_nan()).count();
     if gaps > 0 {
         let share = 100.0 * gaps as f64 / table.values.len() as f64;
-        loaded.notes.push(format!("{gaps} cells are missing ({share:.1} %)"));
+        let are = if gaps == 1 { "is" } else { "are" };
+        let mut note = format!("{} {are} missing ({share:.1} %)", counted(gaps, "cell"));
+        if response.is_some_and(|response| !response.optional) {
+            let rows =
+                table.values.chunks(table.width()).filter(|row| row.iter().any(|x| x.is_nan()));
+            note += &format!(", {} left out of the fit", counted(rows.count(), "row"));
+        }
+        loaded.notes.push(note);
     }
     tables::described(&mut loaded, &data, csv, job)?;
     Ok(loaded)

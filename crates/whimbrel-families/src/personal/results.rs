@@ -6,13 +6,12 @@ use super::model::LOGISTIC;
 use super::plan::{rate, solver};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData};
-use crate::files::{figure, read_artifact};
+use crate::files::figure;
 use crate::job::Job;
-use crate::predictions::{Stated, TestRows, measures, read_clients};
+use crate::predictions::{Stated, TestRows, measures};
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::declare::{Exhibit, Heat, Section};
 use whimbrel_core::method::{Artifact, MetricValue};
@@ -34,12 +33,12 @@ impl FitReport for PersonalFit {
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let (mut summary, mut sections) = (Map::new(), Vec::new());
         summary.extend(answer(ended.outcome).map(|text| ("answer".into(), text.into())));
-        let notes = unsplit(self, ended.folder)?.into_iter().collect();
+        let notes = unsplit(self, ended).into_iter().collect();
         let Some(tests) = &ended.data.tests else {
             return Ok(Results { summary, notes, ..Results::default() });
         };
         sections.extend(over_clients(ended));
-        let clients = read_clients(ended.folder, &tests.names);
+        let clients = ended.artifacts(&tests.names);
         let fedmix = self.setting::<FedMix>();
         if let Some(map) = fedmix.and_then(|fedmix| weights(&clients, fedmix.components)) {
             match sections.first_mut() {
@@ -51,7 +50,7 @@ impl FitReport for PersonalFit {
         for (name, accuracy) in names.into_iter().zip(tests.bayes) {
             summary.extend(accuracy.map(|accuracy| (name.to_owned(), number(accuracy))));
         }
-        if let Some(predictors) = Predictors::read(self, ended.folder, tests, clients)? {
+        if let Some(predictors) = Predictors::read(self, ended, tests, clients)? {
             let predict = |name: &str, rows: &Samples| predictors.stated(name, rows);
             summary.extend(tests.prediction_errors(
                 &|name, rows| match tests.unseen.get(name) {
@@ -144,22 +143,17 @@ fn over_clients(ended: &Ended<'_>) -> Option<Section> {
 }
 
 /// A note on clusters that were never split.
-fn unsplit(asked: &PersonalFit, folder: &Path) -> Result<Option<String>> {
-    let Some(split) = asked.setting::<Clustered>() else { return Ok(None) };
-    let model = folder.join("model/model.safetensors");
-    if !model.is_file() {
-        return Ok(None);
-    }
-    let artifact = read_artifact(&model)?;
-    let clusters = artifact.tensor(CLUSTER).into_iter().flat_map(|tensor| &tensor.values);
-    Ok(clusters.fold(0.0, |most: f64, c| c.max(most)).eq(&0.0).then(|| {
+fn unsplit(asked: &PersonalFit, ended: &Ended<'_>) -> Option<String> {
+    let (split, model) = (asked.setting::<Clustered>()?, ended.model()?);
+    let clusters = model.tensor(CLUSTER).into_iter().flat_map(|tensor| &tensor.values);
+    clusters.fold(0.0, |most: f64, c| c.max(most)).eq(&0.0).then(|| {
         format!(
             "no cluster was split: all clients share the model of fedavg. A split needs a mean update \
              shorter than {} and a client's update longer than {}; these norms depend on the model, \
              the step and the length of local training",
             split.stationary, split.apart
         )
-    }))
+    })
 }
 
 /// The clients' predictors of a finished run.
@@ -174,14 +168,13 @@ impl Predictors {
     /// `None` if predictors are fine-tuned on training rows, which are gone.
     fn read(
         asked: &PersonalFit,
-        folder: &Path,
+        ended: &Ended<'_>,
         tests: &TestRows,
         clients: BTreeMap<String, Artifact>,
     ) -> Result<Option<Self>> {
         let learner = asked.model.learner(&tests.shape, tests.classes)?;
         let rule = asked.rule.local.clone();
-        let artifact = read_artifact(&folder.join("model/model.safetensors"))?;
-        let Some(shared) = parameters(&artifact) else { return Ok(None) };
+        let Some(shared) = ended.model().and_then(parameters) else { return Ok(None) };
         let found = Self { learner, shared: shared.to_vec(), clients, rule };
         Ok((found.rule.adaptation() != Adaptation::FineTuning).then_some(found))
     }

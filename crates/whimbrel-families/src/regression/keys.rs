@@ -10,7 +10,7 @@ use whimbrel_models::glm::Errors;
 /// `[model]` of a regression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegressionKeys {
-    pub family: FamilyKey,
+    pub family: GlmFamily,
     pub offset: Option<String>,
     pub weights: Option<String>,
     /// Whether weights count equal rows.
@@ -34,7 +34,7 @@ pub struct RegressionKeys {
 impl Default for RegressionKeys {
     fn default() -> Self {
         Self {
-            family: FamilyKey::Gaussian,
+            family: GlmFamily::Gaussian,
             offset: None,
             weights: None,
             frequencies: false,
@@ -52,8 +52,8 @@ impl Default for RegressionKeys {
 }
 
 choices! {
-    /// The word of `family`.
-    pub enum FamilyKey {
+    /// The family of a generalised linear model.
+    pub enum GlmFamily {
         /// numbers, identity link: linear regression, with t-tests
         Gaussian = "gaussian",
         /// 0 or 1, two classes, or shares; logit link: logistic regression
@@ -72,7 +72,7 @@ choices! {
 table! {
     pub(crate) REGRESSION: RegressionKeys {
         /// distribution of the target
-        family: FAMILY = "family", FamilyKey::FORM, default;
+        family: FAMILY = "family", GlmFamily::FORM, default;
         /// a column that is added to the linear predictor, such as the logarithm of an exposure
         offset: OFFSET = "offset", COLUMN, unset "none";
         /// a column of weights of the rows

@@ -7,7 +7,7 @@ mod pool;
 mod predict;
 mod results;
 
-use crate::failure::Result;
+use crate::failure::{Result, remedy};
 use crate::family::{Family, Fit, KeepsGroups, MethodKind, ModelKind, Tables};
 use crate::job::method::length::ROUNDS;
 use crate::job::method::stop::EVALUATE;
@@ -16,7 +16,7 @@ use crate::load::{Layout, Response};
 use crate::plan::{Basis, Planned};
 use crate::template::{DataFacts, Suggestion};
 use keys::{
-    BASELINE, BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, FamilyKey,
+    BASELINE, BY_CLIENT, CLASS_WEIGHTS, ERRORS, EVENT, FAMILY as FAMILY_KEY, GlmFamily,
     HETEROGENEITY, INFERENCE, INTERACTIONS, INTERCEPT, InferenceKeys, OFFSET, REFERENCE,
     REGRESSION, RIDGE, RegressionKeys, TESTS, WEIGHTS, WEIGHTS_ARE,
 };
@@ -101,12 +101,12 @@ impl RegressionFit {
     fn family(&self, classes: usize) -> glm::Family {
         match self.keys.family {
             _ if self.cox => glm::Family::Cox,
-            FamilyKey::Gaussian => glm::Family::Gaussian,
-            FamilyKey::Binomial => glm::Family::Binomial,
-            FamilyKey::Poisson => glm::Family::Poisson,
-            FamilyKey::NegativeBinomial => glm::Family::NegativeBinomial,
-            FamilyKey::Gamma => glm::Family::Gamma,
-            FamilyKey::Multinomial => glm::Family::Multinomial { classes: classes.max(2) },
+            GlmFamily::Gaussian => glm::Family::Gaussian,
+            GlmFamily::Binomial => glm::Family::Binomial,
+            GlmFamily::Poisson => glm::Family::Poisson,
+            GlmFamily::NegativeBinomial => glm::Family::NegativeBinomial,
+            GlmFamily::Gamma => glm::Family::Gamma,
+            GlmFamily::Multinomial => glm::Family::Multinomial { classes: classes.max(2) },
         }
     }
 }
@@ -144,8 +144,8 @@ impl Fit for RegressionFit {
             report(&["data", "source"], "a regression reads csv files", "use source = \"csv\"");
         }
         if !job.uplink.codec.is_exact() || !job.downlink.is_exact() {
-            let hint = "take [uplink] and [downlink] out, or use kind = \"logistic\" or \"linear\"";
-            report(&["uplink", "codec"], "newton sends exact sums", hint);
+            let hint = format!("{}, or {}", remedy::NO_CODECS, remedy::BY_GRADIENTS);
+            report(&["uplink", "codec"], "newton sends exact sums", &hint);
         }
         for place in [&["data", "prepare"][..], &["data", "standardize"]] {
             if source.bool_at(place) != Some(false) && source.is_given(place) {
@@ -154,18 +154,18 @@ impl Fit for RegressionFit {
             }
         }
         let family = self.keys.family;
-        let classes = matches!(family, FamilyKey::Binomial | FamilyKey::Multinomial);
+        let classes = matches!(family, GlmFamily::Binomial | GlmFamily::Multinomial);
         if !self.keys.class_weights.is_empty() && !classes {
             let what = "`class_weights` is for binomial and multinomial targets";
             report(&["model", "class_weights"], what, "take it out");
         }
         let additive =
-            matches!(family, FamilyKey::Gaussian | FamilyKey::Binomial | FamilyKey::Poisson);
+            matches!(family, GlmFamily::Gaussian | GlmFamily::Binomial | GlmFamily::Poisson);
         if self.keys.by_client && !additive {
             let what = "an intercept per client is profiled for gaussian, binomial and poisson";
             report(&["model", "by_client"], what, "take it out, or use another family");
         }
-        if family == FamilyKey::Gamma && !self.keys.intercept {
+        if family == GlmFamily::Gamma && !self.keys.intercept {
             let what = "the inverse link needs an intercept: means must be positive";
             report(&["model", "intercept"], what, "take it out");
         }
@@ -182,7 +182,7 @@ impl Fit for RegressionFit {
     fn layout(&self) -> Layout {
         let keys = &self.keys;
         let columns = [&keys.offset, &keys.weights, &keys.event].into_iter().flatten().cloned();
-        let classes = !self.cox && keys.family == FamilyKey::Multinomial;
+        let classes = !self.cox && keys.family == GlmFamily::Multinomial;
         let response = Some(Response { classes, columns: columns.collect(), optional: false });
         Layout::Mixed { types: keys.types.clone(), response }
     }
@@ -191,9 +191,9 @@ impl Fit for RegressionFit {
         plan::planned(self, on)
     }
 
-    fn fault(&self, job: &Job, table: &Table, levels: &[Vec<String>]) -> Option<(usize, Error)> {
-        let model = self.model(job, &table.columns, levels).ok()?;
-        model.design.fault(table, model.family)
+    fn faults(&self, job: &Job, table: &Table, levels: &[Vec<String>]) -> Vec<(usize, Error)> {
+        let Ok(model) = self.model(job, &table.columns, levels) else { return Vec::new() };
+        model.design.faults(table, model.family).collect()
     }
 
     fn keeps_groups(&self, _: &Job) -> KeepsGroups {

@@ -147,7 +147,7 @@ impl RegressionFit {
     }
 
     fn check_target(&self, target: &Option<String>, classes: &[String]) -> Result<()> {
-        use super::keys::FamilyKey::{Binomial, Multinomial};
+        use super::keys::GlmFamily::{Binomial, Multinomial};
         let fits = match self.keys.family {
             Multinomial if !self.cox => classes.len() > 1,
             Binomial if !self.cox => classes.is_empty() || classes.len() == 2,

@@ -1,7 +1,7 @@
 //! The table of coefficients, tests and figures of a fitted regression.
 
 use super::RegressionFit;
-use super::keys::{ERROR_WORDS, FamilyKey};
+use super::keys::{ERROR_WORDS, GlmFamily};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData};
 use crate::files::{figure, p_value};
@@ -107,7 +107,7 @@ impl FitReport for RegressionFit {
 impl RegressionFit {
     /// Whether tests use Student's distribution.
     fn is_student(&self) -> bool {
-        let gaussian = self.keys.family == FamilyKey::Gaussian && !self.cox;
+        let gaussian = self.keys.family == GlmFamily::Gaussian && !self.cox;
         gaussian && self.inference.errors == Errors::Model
     }
 
@@ -129,9 +129,9 @@ impl RegressionFit {
     fn ratio(&self) -> Option<&'static str> {
         match self.keys.family {
             _ if self.cox => Some("hazard ratio"),
-            FamilyKey::Binomial | FamilyKey::Multinomial => Some("odds ratio"),
-            FamilyKey::Poisson | FamilyKey::NegativeBinomial => Some("rate ratio"),
-            FamilyKey::Gaussian | FamilyKey::Gamma => None,
+            GlmFamily::Binomial | GlmFamily::Multinomial => Some("odds ratio"),
+            GlmFamily::Poisson | GlmFamily::NegativeBinomial => Some("rate ratio"),
+            GlmFamily::Gaussian | GlmFamily::Gamma => None,
         }
     }
 

@@ -1,10 +1,11 @@
 //! A completed table: estimates of a fitted low-rank model for each cell.
 
 use crate::failure::Result;
-use crate::family::{ModelUse, counted};
+use crate::family::ModelUse;
 use serde_json::Value;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
+use whimbrel_core::text::counted;
 use whimbrel_models::lowrank::{ErrorPart, Family, KIND, LowRankFit, NewRow, Parameter};
 
 /// Rows with fewer observations are named in a warning.
@@ -48,8 +49,9 @@ pub struct Unsure {
 pub struct Estimate {
     /// Expected value at the fitted parameter.
     pub mean: f64,
-    /// Lower limit of the 90 % interval.
+    /// Lower limit of the 90 % prediction interval.
     pub lower: f64,
+    /// Its upper limit.
     pub upper: f64,
 }
 

@@ -5,12 +5,13 @@ use super::observed::{Observations, ObservedTable};
 use super::sheet::{Place, Sheet};
 use super::{TableFit, terms};
 use crate::failure::{Failure, Result, remedy};
-use crate::family::{ImputeOptions, Imputed, ModelUse, counted};
+use crate::family::{ImputeOptions, Imputed, ModelUse};
 use crate::files::{named, read_object};
 use crate::job::{Csv, DataSource, Labels, Partition};
 use crate::load::{cell_options, kept_out, load};
 use serde_json::json;
 use std::io::Write;
+use whimbrel_core::text::counted;
 use whimbrel_core::{Cell, Error};
 use whimbrel_data::{Attribute, CellOptions, Error as DataError, Input};
 

@@ -354,7 +354,7 @@ fn constant_columns_are_named() {
     assert_eq!(notes[2], "likelihoods refer to 2 principal components, not to the columns");
     let refused = plan("").err().unwrap().to_string();
     has(&refused, "column `x2` is constant: the likelihood is unbounded");
-    has(&refused, "drop_constant = true");
+    has(&refused, "drop constant columns");
 }
 
 /// A positive `reg_covar` or a known covariance gives a constant column a density.

@@ -17,54 +17,9 @@ use whimbrel_core::{ClientData, Error, Key, Result, Table, vector};
 ///
 /// Each round the server sends the vector, the clients compute their values at it, and the server
 /// moves by the weighted mean of these values. Sampling, lost uploads, compression with memories or
-/// error feedback, and measured traffic come with the simulator. A method that needs a client state,
-/// notes beside the vector, frames or personal models implements [`Oracle`] and [`Judge`] instead.
-///
-/// # Example
-///
-/// The mean of all rows, by gradient steps on the mean squared distance:
-///
-/// ```
-/// use whimbrel_core::{Key, Table};
-/// use whimbrel_methods::federated::Simple;
-///
-/// struct Mean;
-///
-/// impl Simple for Mean {
-///     fn start(&self, columns: usize) -> Vec<f64> {
-///         vec![0.0; columns]
-///     }
-///     // The gradient of half the client's mean squared distance.
-///     fn value(&self, at: &[f64], rows: &Table, _: Key) -> Vec<f64> {
-///         let mut gradient = vec![0.0; at.len()];
-///         for i in 0..rows.rows() {
-///             for ((g, m), x) in gradient.iter_mut().zip(at).zip(rows.row(i)) {
-///                 *g += (m - x) / rows.rows() as f64;
-///             }
-///         }
-///         gradient
-///     }
-///     fn step(&self, at: &mut [f64], mean: &[f64], _round: u32) {
-///         at.iter_mut().zip(mean).for_each(|(m, g)| *m -= 0.5 * g);
-///     }
-///     fn loss(&self, at: &[f64], rows: &Table) -> f64 {
-///         let square = |i| at.iter().zip(rows.row(i)).map(|(m, x)| (m - x) * (m - x)).sum::<f64>();
-///         (0..rows.rows()).map(square).sum::<f64>() / rows.rows() as f64
-///     }
-/// }
-///
-/// let rows = Table::new(vec!["x".into()], vec![1.0, 3.0])?;
-/// let mut at = Mean.start(1);
-/// for round in 0..30 {
-///     let mean = Mean.value(&at, &rows, Key::root(1));
-///     Mean.step(&mut at, &mean, round);
-/// }
-/// assert!((at[0] - 2.0).abs() < 1e-6);
-/// assert!((Mean.loss(&at, &rows) - 1.0).abs() < 1e-6);
-/// # Ok::<(), whimbrel_core::Error>(())
-/// ```
-///
-/// `whimbrel::Simulate::new(Mean, 30).run(&clients)` runs it over many clients.
+/// error feedback, and measured traffic come with the simulator (`whimbrel::Simulate`, whose page has an
+/// example). A method with client states, further broadcast values or personal models implements
+/// `Oracle` and `Judge` of `whimbrel::parts::methods::federated` instead.
 pub trait Simple: Send + Sync + 'static {
     /// The first vector, for rows with this number of columns.
     fn start(&self, columns: usize) -> Vec<f64>;

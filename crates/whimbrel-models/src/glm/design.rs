@@ -186,14 +186,12 @@ impl Design {
         class.map(|weight| weight * own.unwrap_or(1.0)).or(own)
     }
 
-    /// The first complete row of a table with a value outside the family's domain.
-    pub fn fault(&self, table: &Table, family: Family) -> Option<(usize, Error)> {
+    /// The complete rows of a table with a value outside the family's domain.
+    pub fn faults(&self, table: &Table, family: Family) -> impl Iterator<Item = (usize, Error)> {
         let used = self.used();
-        let is_complete = |row: &[f64]| used.iter().all(|column| !row[*column].is_nan());
-        let complete = (0..table.rows()).filter(|at| is_complete(table.row(*at)));
-        complete
-            .map(|at| (at, self.check(table.row(at), family)))
-            .find_map(|(at, checked)| checked.err().map(|error| (at, error)))
+        let is_complete = move |row: &[f64]| used.iter().all(|column| !row[*column].is_nan());
+        let complete = (0..table.rows()).filter(move |at| is_complete(table.row(*at)));
+        complete.filter_map(move |at| Some((at, self.check(table.row(at), family).err()?)))
     }
 
     /// Refuses values outside the family's domain.

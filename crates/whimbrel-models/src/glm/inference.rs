@@ -13,13 +13,18 @@ const PIVOT_MIN: f64 = 1e-11;
 /// A row of a table of coefficients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coefficient {
+    /// The name of the coefficient: `Intercept`, a column, or a column with its level.
     pub term: String,
     pub estimate: f64,
+    /// Standard error.
     pub se: f64,
     /// `estimate / se`: z, or t with degrees of freedom.
     pub statistic: f64,
+    /// Two-sided p-value of the hypothesis that the coefficient is zero.
     pub p: f64,
+    /// Lower limit of the 95 % interval.
     pub low: f64,
+    /// Its upper limit.
     pub high: f64,
 }
 

@@ -9,7 +9,7 @@ use whimbrel_core::method::LOSS;
 use whimbrel_core::method::{Artifact, MetricValue, Tensor};
 use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_engine::{Ending, Outcome};
-use whimbrel_families::family::RunData;
+use whimbrel_families::family::{Ended, Results, RunData};
 use whimbrel_families::files::quoted;
 use whimbrel_families::job::{DataSource, Job};
 use whimbrel_families::plan::Plan;
@@ -42,7 +42,7 @@ fn withheld(outcome: &Outcome, plan: &Plan) -> impl Iterator<Item = (&'static st
 }
 
 /// The content of `summary.json`, without the family's keys.
-pub fn summary(
+fn summary(
     job: &Job,
     data: &RunData,
     outcome: &Outcome,
@@ -121,8 +121,35 @@ pub fn summary(
     object
 }
 
+/// The content of `summary.json`, and the family's results. The warnings of these include those of the
+/// last figures.
+pub fn described(
+    ended: &Ended<'_>,
+    objective: Option<f64>,
+    plan: &Plan,
+) -> (Map<String, Value>, Results) {
+    let Ended { job, data, outcome, .. } = ended;
+    let mut summary = summary(job, data, outcome, objective, plan);
+    // A failed description must not lose the fit.
+    let mut results = match job.fit.results(ended) {
+        _ if matches!(outcome.ending, Ending::Failed(_)) => Results::default(),
+        Ok(results) => results,
+        Err(failure) => {
+            let notes = vec![format!("the fit cannot be described: {failure}")];
+            Results { notes, ..Results::default() }
+        }
+    };
+    results.warnings.splice(0..0, warnings(outcome));
+    if let Some(Value::Array(notes)) = summary.get_mut("notes") {
+        let said = results.warnings.iter().chain(&results.notes);
+        notes.extend(said.cloned().map(Value::from));
+    }
+    summary.extend(results.summary.clone());
+    (summary, results)
+}
+
 /// Warnings from the last figures of a run.
-pub(super) fn warnings(outcome: &Outcome) -> Vec<String> {
+fn warnings(outcome: &Outcome) -> Vec<String> {
     let last = |key: &str| outcome.last.as_ref().and_then(|row| row.figure(key));
     // Defects are reported as the ending.
     let measures = outcome.measures.iter().filter(|measure| !measure.defect);

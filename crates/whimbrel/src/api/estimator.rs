@@ -1,5 +1,6 @@
 //! The settings that all estimators share, and `fit`.
 
+use super::by_setters;
 use super::progress::{Progress, Watch};
 use super::rows::{Federation, Rows};
 use super::run::Run;
@@ -8,6 +9,7 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use whimbrel_core::Error;
 use whimbrel_families::failure::Result;
+use whimbrel_families::load::Layout;
 use whimbrel_families::plan::Minima;
 
 /// A model together with the federated method that fits it.
@@ -29,9 +31,9 @@ pub trait Kind: sealed::Sealed {
     /// The job file's words for the model and its default method.
     #[doc(hidden)]
     const WORDS: (&'static str, &'static str);
-    /// Whether the model predicts a target.
+    /// The model's word for targets that are numbers; `None` for models without targets.
     #[doc(hidden)]
-    const TARGETS: bool;
+    const NUMBERS: Option<&'static str>;
     #[doc(hidden)]
     fn finish(run: Run) -> Result<Self::Fit>;
 }
@@ -40,9 +42,10 @@ pub(super) mod sealed {
     pub trait Sealed {}
 }
 
-/// Declares kinds by the words of model and method, whether rows have targets, and the fit of a run.
+/// Declares kinds by the words of model and method, the model's word for targets that are numbers, and
+/// the fit of a run.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $words:expr, $targets:expr, |$run:ident| $fit:ty: $made:expr;)+) => {$(
+    ($($(#[$doc:meta])* $kind:ident = $words:expr, $numbers:expr, |$run:ident| $fit:ty: $made:expr;)+) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
         pub enum $kind {}
@@ -52,7 +55,7 @@ macro_rules! kinds {
         impl super::Kind for $kind {
             type Fit = $fit;
             const WORDS: (&'static str, &'static str) = $words;
-            const TARGETS: bool = $targets;
+            const NUMBERS: Option<&'static str> = $numbers;
             fn finish($run: Run) -> Result<$fit> {
                 $made
             }
@@ -63,8 +66,7 @@ pub(super) use kinds;
 
 impl<K: Kind> Estimator<K> {
     pub(super) fn start() -> Self {
-        let (model, method) = K::WORDS;
-        Self { draft: Draft::new(model, method), pooled: false, kind: PhantomData }
+        Self { draft: Draft::new(K::WORDS.1), pooled: false, kind: PhantomData }
     }
 
     /// The word of the same model under gradient methods.
@@ -115,8 +117,8 @@ impl<K: Kind> Estimator<K> {
     }
 
     /// A constant step size.
-    pub fn step(self, step: f64) -> Self {
-        self.set("method.step", step)
+    pub fn step(self, step: impl Into<f64>) -> Self {
+        self.set("method.step", step.into())
     }
 
     /// Evaluates the metrics every this many rounds.
@@ -154,7 +156,8 @@ impl<K: Kind> Estimator<K> {
         self.fit_with(clients, |_| ControlFlow::Continue(()))
     }
 
-    /// Fits with a callback after every round; `Break` stops the fit after that round.
+    /// Fits with a callback after each round and each evaluation, the first at round 0. `Break` ends the
+    /// fit there, and it is returned as it stands.
     pub fn fit_with(
         &self,
         clients: &[Rows],
@@ -163,18 +166,24 @@ impl<K: Kind> Estimator<K> {
         let watch: &mut Watch<'_> = &mut watch;
         let rows = Federation::new(clients)?;
         let run = Run::in_memory(self.job(&rows)?, Minima::IfNeeded, watch);
-        K::finish(run.map_err(|failure| rows.by_client(failure))?)
+        K::finish(run.map_err(|failure| by_setters(rows.by_client(failure)))?)
     }
 
-    fn job(&self, rows: &Federation) -> Result<whimbrel_families::Job> {
-        if K::TARGETS && !rows.has_targets {
-            let error = Error::data("this model predicts a target, and the rows have none");
-            return Err(error.hint("`Rows::targets` or `Rows::classes` gives them").into());
-        }
-        if !K::TARGETS && rows.has_targets {
+    fn job(&self, rows: &Federation<'_>) -> Result<whimbrel_families::Job> {
+        if K::NUMBERS.is_some() {
+            rows.first.need_targets()?;
+        } else if rows.first.has_targets() {
             let error = Error::data("this model fits rows without targets, and these have targets");
             return Err(error.hint("leave out `Rows::targets` and `Rows::classes`").into());
         }
-        self.draft.clone().job(rows, self.pooled)
+        let model = K::NUMBERS.filter(|_| rows.first.has_numbers()).unwrap_or(K::WORDS.0);
+        let job = self.draft.clone().job(rows, model, self.pooled)?;
+        if rows.first.has_numbers() && matches!(job.fit.layout(), Layout::Samples { classes: true })
+        {
+            let what = format!("`{}` predicts classes, and the targets are numbers", job.model);
+            let hint = "give classes by `Rows::classes`, or predict numbers by the model `linear`";
+            return Err(Error::data(what).hint(hint).into());
+        }
+        Ok(job)
     }
 }

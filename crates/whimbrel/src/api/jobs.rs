@@ -8,9 +8,14 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_engine::Ending;
-use whimbrel_families::failure::Result;
+use whimbrel_families::failure::{Failure, Result, remedy};
 use whimbrel_families::plan::Minima;
 use whimbrel_runs::Existing;
+
+/// Adds the methods and the keys of the job file that carry out the remedies in a hint.
+fn by_keys(failure: Failure) -> Failure {
+    by_methods(failure).with_ways(&remedy::KEYS)
+}
 
 /// A job file that was read and checked.
 ///
@@ -36,12 +41,12 @@ pub struct Job(whimbrel_families::Job);
 impl Job {
     /// Reads a file. Its paths are relative to its folder.
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
-        read_job(path.as_ref()).map(Self)
+        read_job(path.as_ref()).map(Self).map_err(by_keys)
     }
 
     /// Reads text. Its paths are relative to the working directory.
     pub fn parse(text: &str) -> Result<Self> {
-        parse_job(text, "the job", Path::new(".")).map(Self)
+        parse_job(text, "the job", Path::new(".")).map(Self).map_err(by_keys)
     }
 
     /// The job file with every default written out.
@@ -61,13 +66,14 @@ impl Job {
         self.run_with(|_| ControlFlow::Continue(()))
     }
 
-    /// Runs in memory with a callback after every round; `Break` stops the run after that round.
+    /// Runs in memory with a callback after each round and each evaluation, the first at round 0. `Break`
+    /// ends the fit there, and it is returned as it stands.
     pub fn run_with(
         &self,
         mut watch: impl FnMut(&Progress<'_>) -> ControlFlow<()> + Send,
     ) -> Result<Run> {
         let watch: &mut Watch<'_> = &mut watch;
-        Run::in_memory(self.0.clone(), Minima::Solved, watch)
+        Run::in_memory(self.0.clone(), Minima::Solved, watch).map_err(by_keys)
     }
 
     /// Runs into a new folder, as `whimbrel run` does: checkpoints, journal, model and report.
@@ -75,8 +81,8 @@ impl Job {
         self.run_in_with(folder, |_| ControlFlow::Continue(()))
     }
 
-    /// Runs into a new folder with a callback after every round. After `Break` the state is saved,
-    /// and [`resume`](Self::resume) continues the run.
+    /// Runs into a new folder with a callback after each round and each evaluation. `Break` saves the
+    /// state and is an error; [`resume`](Self::resume) continues the run.
     pub fn run_in_with(
         &self,
         folder: impl AsRef<Path>,
@@ -90,7 +96,7 @@ impl Job {
         self.resume_with(folder, |_| ControlFlow::Continue(()))
     }
 
-    /// Resumes with a callback after every round.
+    /// Resumes with a callback after each round and each evaluation.
     pub fn resume_with(
         &self,
         folder: impl AsRef<Path>,
@@ -101,9 +107,9 @@ impl Job {
 
     fn carry_out(&self, folder: &Path, existing: Existing, watch: &mut Watch<'_>) -> Result<Run> {
         let request = Request { job: self.0.clone(), out: Some(folder), existing, replay: None };
-        let done = request.carry_out(&Callback::new(watch)).map_err(by_methods)?;
+        let done = request.carry_out(&Callback::new(watch)).map_err(by_keys)?;
         match done.map(|done| done.done.ending) {
-            Some(Ending::Failed(error)) => Err(error.into()),
+            Some(Ending::Failed(error)) => Err(by_keys(error.into())),
             None | Some(Ending::Interrupted) => {
                 let what = format!("the run in {} was stopped", folder.display());
                 Err(Error::config(what).hint("`resume` continues it").into())

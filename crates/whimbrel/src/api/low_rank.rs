@@ -5,6 +5,7 @@ use super::rows::Rows;
 use super::run::Run;
 use std::path::Path;
 use whimbrel_core::Error;
+use whimbrel_core::text::counted;
 use whimbrel_families::failure::Result;
 use whimbrel_families::table::TableFit;
 use whimbrel_families::table::completed::{Completed, Estimate};
@@ -22,7 +23,7 @@ use whimbrel_families::table::completed::{Completed, Estimate};
 /// let client =
 ///     |c: u32| Rows::from_rows((0..20).map(|i| [0, 1, 2, 3].map(|j| cell(20 * c + i, j))));
 /// let clients = [client(0), client(1)];
-/// let fit = LowRank::gaussian(50.0).rank(1).fit(&clients)?;
+/// let fit = LowRank::gaussian(50).rank(1).fit(&clients)?;
 /// let filled = fit.impute(&clients)?;
 /// assert!(filled[0].values().iter().all(|x| x.is_finite()));
 /// let estimate = fit.cell(0, 0);
@@ -33,31 +34,31 @@ pub type LowRank = Estimator<FedMiss>;
 
 kinds! {
     /// The kind of [`LowRank`].
-    FedMiss = ("low-rank", "fedmiss"), false, |run| LowRankFit: {
+    FedMiss = ("low-rank", "fedmiss"), None, |run| LowRankFit: {
         let (rows, columns) = (run.names("rows"), run.names("columns"));
-        let table = Completed::new(run.artifact(), rows, columns, run.flag("personal"))?;
+        let table = Completed::new(run.model(), rows, columns, run.flag("personal"))?;
         Ok(LowRankFit { run, table })
     };
 }
 
 impl Estimator<FedMiss> {
     /// A table of real numbers, fitted in this many passes over the observed cells.
-    pub fn gaussian(epochs: f64) -> Self {
+    pub fn gaussian(epochs: impl Into<f64>) -> Self {
         Self::of("gaussian", epochs)
     }
 
     /// A table of counts.
-    pub fn poisson(epochs: f64) -> Self {
+    pub fn poisson(epochs: impl Into<f64>) -> Self {
         Self::of("poisson", epochs)
     }
 
     /// A table of zeros and ones.
-    pub fn bernoulli(epochs: f64) -> Self {
+    pub fn bernoulli(epochs: impl Into<f64>) -> Self {
         Self::of("bernoulli", epochs)
     }
 
-    fn of(family: &str, epochs: f64) -> Self {
-        Self::start().set("model.family", family).set("method.epochs", epochs)
+    fn of(family: &str, epochs: impl Into<f64>) -> Self {
+        Self::start().set("model.family", family).set("method.epochs", epochs.into())
     }
 
     /// The rank; chosen by cross-validation unless it is set.
@@ -98,8 +99,12 @@ impl LowRankFit {
         self.table.estimate(self.table.cell(row, column, 0.0).parameter)
     }
 
-    /// The personal effect of a client; needs `personal = true` in the model.
+    /// The personal effect of a client, of a fit with `set("model.personal", true)`.
     pub fn effect(&self, client: &str) -> Result<f64> {
+        if !self.table.personal {
+            let error = Error::config("this fit has no personal effects");
+            return Err(error.hint("fit with `.set(\"model.personal\", true)`").into());
+        }
         let effect = self.run.own(client)?.tensor("effect");
         Ok(effect.map_or(0.0, |effect| effect.values[0]))
     }
@@ -111,13 +116,17 @@ impl LowRankFit {
         Ok(rows.filled(|i, j| cells[i * width + j]))
     }
 
-    /// The fitted rows with their missing cells filled in.
+    /// The rows of the fit, one element per client, with their missing cells filled in. [`adapt`](Self::adapt)
+    /// fills in the rows of a new client.
     pub fn impute(&self, clients: &[Rows]) -> Result<Vec<Rows>> {
         let (rows, width) = (self.table.rows.len(), self.table.columns.len());
         let given = clients.iter().map(Rows::len).sum::<usize>();
         if given != rows || clients.iter().any(|client| client.width() != width) {
-            let what = format!("the fitted table has {rows} rows of {width} columns");
-            return Err(Error::config(what).hint("give the rows of the fit").into());
+            let (rows, width) = (counted(rows, "row"), counted(width, "column"));
+            let what = format!("the fitted table has {rows} of {width}");
+            return Err(Error::config(what)
+                .hint("give the rows of the fit; `adapt` fills in new ones")
+                .into());
         }
         let mut first = 0;
         let mut filled = Vec::with_capacity(clients.len());

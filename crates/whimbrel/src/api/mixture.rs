@@ -35,7 +35,7 @@ pub type GaussianMixture = Estimator<Gmm>;
 
 kinds! {
     /// The kind of [`GaussianMixture`].
-    Gmm = ("gmm", "fedem"), false, |run| MixtureFit: Ok(MixtureFit { run });
+    Gmm = ("gmm", "fedem"), None, |run| MixtureFit: Ok(MixtureFit { run });
 }
 
 impl Estimator<Gmm> {
@@ -53,7 +53,9 @@ impl Estimator<Gmm> {
     pub fn covariance(self, covariance: Covariance) -> Self {
         let fitted = self.set("model.covariance", covariance_name(&covariance));
         let Covariance::Known(matrix) = covariance else { return fitted };
-        let rows = matrix.chunks(matrix.len().isqrt().max(1));
+        let width = matrix.len().isqrt();
+        let is_square = width * width == matrix.len();
+        let rows = matrix.chunks(if is_square { width } else { matrix.len() }.max(1));
         let row = |row: &[f64]| writer::list(row.iter().map(|x| writer::number(*x)));
         fitted.set("model.known_covariance", Setting::toml(writer::list(rows.map(row))))
     }
@@ -96,9 +98,9 @@ impl MixtureFit {
     }
 
     /// The mean of each component.
-    pub fn means(&self) -> impl ExactSizeIterator<Item = &[f64]> {
+    pub fn means(&self) -> Vec<&[f64]> {
         let means = self.run.tensor("means");
-        means.chunks_exact((means.len() / self.weights().len().max(1)).max(1))
+        means.chunks_exact((means.len() / self.weights().len().max(1)).max(1)).collect()
     }
 
     /// The covariance matrix of each component, by rows. A matrix that all components share

@@ -37,3 +37,14 @@ fn by_methods(failure: Failure) -> Failure {
         (remedy::ADAPT, "`PersonalFit::adapt`"),
     ])
 }
+
+/// Adds the setters that carry out the remedies as well.
+fn by_setters(failure: Failure) -> Failure {
+    by_methods(failure).with_ways(&[
+        (remedy::NO_CODECS, "`uplink`, `downlink`"),
+        (remedy::BY_GRADIENTS, "`preset`"),
+        (remedy::DROP_CONSTANT, "`.set(\"data.prepare.drop_constant\", true)`"),
+        (remedy::STANDARDIZE, "`.standardize()`"),
+        (remedy::NEEDS_TYPE, "`.set(\"schema.COLUMN.type\", \"category\")`"),
+    ])
+}

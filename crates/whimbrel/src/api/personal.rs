@@ -11,8 +11,9 @@ use whimbrel_families::failure::Result;
 use whimbrel_families::family::Predicted;
 use whimbrel_families::personal::PersonalFit as Learners;
 
-/// A mixture of learners with mixture weights per client (`fedmix`), or another personal method
-/// such as `ditto`, `apfl` or `fedrep`.
+/// A mixture of learners with mixture weights per client (`fedmix`), or with
+/// [`method`](Estimator::method) another personal method such as `ditto`, `apfl` or `fedrep`. The
+/// learner predicts classes or numbers, as the rows have them ([`learner`](Estimator::learner)).
 ///
 /// ```
 /// use whimbrel::{MixtureOfLearners, Rows};
@@ -53,9 +54,9 @@ pub type BayesianRegression = Estimator<FedSoul>;
 
 kinds! {
     /// The kind of [`MixtureOfLearners`].
-    FedMix = ("softmax", "fedmix"), true, |run| PersonalFit: Ok(PersonalFit { run });
+    FedMix = ("softmax", "fedmix"), Some("linear"), |run| PersonalFit: Ok(PersonalFit { run });
     /// The kind of [`BayesianRegression`].
-    FedSoul = ("linear", "fedsoul"), true, |run| PersonalFit: Ok(PersonalFit { run });
+    FedSoul = ("linear", "fedsoul"), Some("linear"), |run| PersonalFit: Ok(PersonalFit { run });
 }
 
 impl Estimator<FedMix> {
@@ -64,7 +65,8 @@ impl Estimator<FedMix> {
         Self::start().set("method.components", components).rounds(rounds)
     }
 
-    /// The learner, by its name in a job file: `linear`, `logistic`, `softmax`, `mlp`, `cnn`.
+    /// The learner, by its name in a job file: `linear` for numbers, `logistic` for two classes, `softmax`,
+    /// `mlp` and others for several. The default is `softmax` for classes and `linear` for numbers.
     pub fn learner(self, name: &str) -> Self {
         self.set("model.kind", name)
     }
@@ -105,8 +107,9 @@ impl PersonalFit {
         Ok(Personal { run: &self.run, own: self.run.own(name)?.clone() })
     }
 
-    /// The model of a client unseen in training, fitted to its rows.
+    /// The model of a client unseen in training, fitted to its rows and their targets.
     pub fn adapt(&self, rows: &Rows) -> Result<Personal<'_>> {
+        rows.need_targets()?;
         Ok(Personal { run: &self.run, own: self.run.adapt(rows)?.artifact })
     }
 }
@@ -124,10 +127,10 @@ impl Personal<'_> {
     }
 
     /// Samples of the client's posterior; none for methods without one.
-    pub fn samples(&self) -> impl Iterator<Item = &[f32]> {
+    pub fn samples(&self) -> Vec<&[f32]> {
         let samples = self.own.narrow.iter().find(|tensor| tensor.name == "samples");
         let width = samples.and_then(|tensor| tensor.shape.last()).map_or(1, |n| *n as usize);
-        samples.map_or(&[][..], |tensor| &tensor.values).chunks_exact(width.max(1))
+        samples.map_or(&[][..], |tensor| &tensor.values).chunks_exact(width.max(1)).collect()
     }
 
     /// The most probable class of each row.
@@ -137,13 +140,14 @@ impl Personal<'_> {
 
     /// The predicted number of each row.
     pub fn predict(&self, rows: &Rows) -> Result<Vec<f64>> {
-        numbers(&self.predict_all(rows)?, "prediction")
+        numbers(&self.predict_all(rows)?, "prediction", "numbers")
     }
 
-    /// 90 % prediction intervals, for posteriors over numbers.
+    /// 90 % prediction intervals `[low, high]`, for posteriors over numbers.
     pub fn intervals(&self, rows: &Rows) -> Result<Vec<[f64; 2]>> {
         let found = self.predict_all(rows)?;
-        let (low, high) = (numbers(&found, "low_90")?, numbers(&found, "high_90")?);
+        let of = |name| numbers(&found, name, "intervals");
+        let (low, high) = (of("low_90")?, of("high_90")?);
         Ok(low.into_iter().zip(high).map(|(low, high)| [low, high]).collect())
     }
 

@@ -35,16 +35,18 @@ impl Progress<'_> {
     }
 }
 
-/// A callback; `Break` stops the run after the round.
+/// A callback; `Break` stops the run.
 pub(super) type Watch<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + Send + 'a;
 
-/// Calls back after each round, and keeps the metrics and the personal artifacts.
+/// Calls back after each round and each evaluation, and keeps the metrics and the personal artifacts.
 pub(super) struct Watching<'a> {
     call: Box<dyn FnMut(&Progress<'_>) + 'a>,
     stage: &'static str,
     fit_rounds: Option<u32>,
     rounds: Option<u32>,
     round: u32,
+    /// Ends the fit, once it is set, as if its budget were spent.
+    pub ends: Option<Arc<AtomicBool>>,
     pub history: Vec<Map<String, Value>>,
     pub own: BTreeMap<String, Artifact>,
 }
@@ -57,6 +59,7 @@ impl<'a> Watching<'a> {
             fit_rounds,
             rounds: None,
             round: 0,
+            ends: None,
             history: Vec::new(),
             own: BTreeMap::new(),
         }
@@ -84,6 +87,10 @@ impl Observer for Watching<'_> {
     fn row(&mut self, row: &Row) {
         self.history.push(row.to_json());
         self.report(Some(row));
+    }
+
+    fn ends(&self) -> bool {
+        self.ends.as_ref().is_some_and(|ends| ends.load(Ordering::Relaxed))
     }
 
     fn client_artifact(&mut self, name: &str, own: Artifact) -> whimbrel_core::Result<()> {

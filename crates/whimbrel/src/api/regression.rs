@@ -10,7 +10,7 @@ use whimbrel_families::failure::Result;
 use whimbrel_families::family::{Predicted, Predictions};
 use whimbrel_families::gradient::GradientFit;
 use whimbrel_families::regression;
-use whimbrel_families::regression::keys::FamilyKey;
+use whimbrel_families::regression::keys::GlmFamily;
 use whimbrel_models::glm::inference::Coefficient;
 
 /// Linear regression: by Newton's method the least-squares fit of the pooled rows, with standard errors.
@@ -58,11 +58,11 @@ pub type Glm = Estimator<Generalised>;
 
 kinds! {
     /// The kind of [`LinearRegression`].
-    Linear = ("glm", "newton"), true, |run| RegressionFit: Ok(RegressionFit { run });
+    Linear = ("glm", "newton"), Some("glm"), |run| RegressionFit: Ok(RegressionFit { run });
     /// The kind of [`LogisticRegression`].
-    Logistic = ("glm", "newton"), true, |run| RegressionFit: Ok(RegressionFit { run });
+    Logistic = ("glm", "newton"), Some("glm"), |run| RegressionFit: Ok(RegressionFit { run });
     /// The kind of [`Glm`].
-    Generalised = ("glm", "newton"), true, |run| RegressionFit: Ok(RegressionFit { run });
+    Generalised = ("glm", "newton"), Some("glm"), |run| RegressionFit: Ok(RegressionFit { run });
 }
 
 /// The kinds of regressions. This trait is sealed.
@@ -75,15 +75,15 @@ impl Regression for Generalised {}
 pub trait ByGradients: Regression {
     /// The family of the model, and its word under gradient methods.
     #[doc(hidden)]
-    const FORMS: (FamilyKey, &'static str);
+    const FORMS: (GlmFamily, &'static str);
 }
 
 impl ByGradients for Linear {
-    const FORMS: (FamilyKey, &'static str) = (FamilyKey::Gaussian, "linear");
+    const FORMS: (GlmFamily, &'static str) = (GlmFamily::Gaussian, "linear");
 }
 
 impl ByGradients for Logistic {
-    const FORMS: (FamilyKey, &'static str) = (FamilyKey::Binomial, "logistic");
+    const FORMS: (GlmFamily, &'static str) = (GlmFamily::Binomial, "logistic");
 }
 
 impl<K: ByGradients> Estimator<K> {
@@ -103,19 +103,19 @@ impl<K: ByGradients> Estimator<K> {
 
 impl Estimator<Generalised> {
     /// A regression of this family with its usual link.
-    pub fn new(family: FamilyKey) -> Self {
+    pub fn new(family: GlmFamily) -> Self {
         Self::of(family)
     }
 }
 
 impl<K: Regression> Estimator<K> {
-    fn of(family: FamilyKey) -> Self {
+    fn of(family: GlmFamily) -> Self {
         Self::start().set("model.family", family.name())
     }
 
     /// The penalty on the squared coefficients.
-    pub fn ridge(self, ridge: f64) -> Self {
-        self.set("model.ridge", ridge)
+    pub fn ridge(self, ridge: impl Into<f64>) -> Self {
+        self.set("model.ridge", ridge.into())
     }
 
     /// Standard errors of Newton's method: `model`, `robust` or `clustered`.

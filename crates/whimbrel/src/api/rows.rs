@@ -1,5 +1,6 @@
 //! The rows of clients, in memory.
 
+use whimbrel_core::text::counted;
 use whimbrel_core::{Error, Table};
 use whimbrel_data::{BadRow, Dataset, Error as Unusable, Features, Input};
 use whimbrel_families::failure::{Failure, Result};
@@ -77,7 +78,8 @@ impl Rows {
         self
     }
 
-    /// The number to predict, for each row.
+    /// The number to predict, for each row; NaN marks a missing one ([`classes`](Self::classes) are for
+    /// classifiers).
     #[must_use]
     pub fn targets(mut self, values: impl IntoIterator<Item = f64>) -> Self {
         self.targets = Targets::Numbers(values.into_iter().collect());
@@ -111,6 +113,23 @@ impl Rows {
         &self.values
     }
 
+    pub(super) fn has_targets(&self) -> bool {
+        self.targets != Targets::None
+    }
+
+    pub(super) fn has_numbers(&self) -> bool {
+        matches!(self.targets, Targets::Numbers(_))
+    }
+
+    /// Refuses rows without targets.
+    pub(super) fn need_targets(&self) -> Result<()> {
+        if self.has_targets() {
+            return Ok(());
+        }
+        let error = Error::data("this model predicts a target, and the rows have none");
+        Err(error.hint("`Rows::targets` or `Rows::classes` gives them").into())
+    }
+
     /// A copy with every missing cell replaced.
     pub(super) fn filled(&self, at: impl Fn(usize, usize) -> f64) -> Self {
         let mut filled = self.clone();
@@ -135,15 +154,17 @@ impl Rows {
         };
         let what = if let Some((at, length)) = self.ragged {
             let (row, width) = (at + 1, self.width);
-            format!("row 1 has {width} numbers, row {row} has {length}")
+            format!("row 1 has {}, row {row} has {length}", counted(width, "number"))
         } else if self.values.is_empty() {
             "there are no rows".into()
         } else if self.width == 0 || rows * self.width != self.values.len() {
-            format!("{} numbers do not make rows of {}", self.values.len(), self.width)
+            let numbers = counted(self.values.len(), "number");
+            format!("rows of {} cannot be made of {numbers}", counted(self.width, "number"))
         } else if !self.columns.is_empty() && self.columns.len() != self.width {
-            format!("{} names for {} columns", self.columns.len(), self.width)
+            let names = counted(self.columns.len(), "name");
+            format!("{names} for {}", counted(self.width, "column"))
         } else if targets != rows {
-            format!("{targets} targets for {rows} rows")
+            format!("{} for {}", counted(targets, "target"), counted(rows, "row"))
         } else {
             return Ok(());
         };
@@ -154,8 +175,17 @@ impl Rows {
     /// no names.
     pub(super) fn input(&self, fitted: &[String]) -> Result<Input> {
         self.check("the new rows")?;
-        let by_position = self.columns.is_empty() && self.width == fitted.len();
-        let columns = if by_position { fitted.to_vec() } else { self.column_names() };
+        let columns = match &self.columns[..] {
+            [] if self.width == fitted.len() => fitted.to_vec(),
+            [] => {
+                let (own, known) = (counted(self.width, "column"), counted(fitted.len(), "column"));
+                let what = format!("the new rows have {own}, the fit has {known}");
+                let hint =
+                    format!("{} are expected, or name them by `Rows::columns`", fitted.join(", "));
+                return Err(Error::data(what).hint(hint).into());
+            }
+            names => names.to_vec(),
+        };
         let names = Names::beside(&columns);
         Ok(Input::rows(join(&[self], &columns, &names, None)?))
     }
@@ -176,28 +206,28 @@ impl Names {
 }
 
 /// The rows of all clients as the input of a job.
-pub(super) struct Federation {
+pub(super) struct Federation<'a> {
     pub input: Input,
     pub columns: Vec<String>,
     pub names: Names,
-    pub has_targets: bool,
+    /// The rows of the first client.
+    pub first: &'a Rows,
     /// Each client's name and first row.
     firsts: Vec<(String, usize)>,
 }
 
-impl Federation {
-    pub fn new(clients: &[Rows]) -> Result<Self> {
+impl<'a> Federation<'a> {
+    pub fn new(clients: &'a [Rows]) -> Result<Self> {
         let (who, columns, first) = agree(clients)?;
         let names = Names::beside(&columns);
         let all: Vec<&Rows> = clients.iter().collect();
         let data = join(&all, &columns, &names, Some(&who))?;
-        let has_targets = first.targets != Targets::None;
         let mut next = 0;
         let firsts = who.into_iter().zip(clients).map(|(name, rows)| {
             next += rows.len();
             (name, next - rows.len())
         });
-        Ok(Self { firsts: firsts.collect(), input: Input::rows(data), columns, names, has_targets })
+        Ok(Self { firsts: firsts.collect(), input: Input::rows(data), columns, names, first })
     }
 
     /// Names the clients of unusable rows, and numbers these within their client.
@@ -208,7 +238,7 @@ impl Federation {
 
 fn by_client(failure: Failure, firsts: &[(String, usize)]) -> Failure {
     let Failure::Data(Unusable::Rows { listed, count, hint, .. }) = failure else { return failure };
-    let mut what = format!("{count} row{} cannot be used", if count == 1 { "" } else { "s" });
+    let mut what = format!("{} cannot be used", counted(count, "row"));
     let left = count - listed.len();
     for bad in listed {
         let after = firsts.partition_point(|(_, first)| *first < bad.row);
@@ -239,6 +269,9 @@ fn agree(clients: &[Rows]) -> Result<(Vec<String>, Vec<String>, &Rows)> {
     sorted.sort_unstable();
     if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(Error::data(format!("two clients are called `{}`", twice[0])).into());
+    }
+    if let Some(at) = who.iter().position(String::is_empty) {
+        return Err(Error::data(format!("the name of client {} is empty", at + 1)).into());
     }
     let columns = first.column_names();
     for (rows, name) in clients.iter().zip(&who) {

@@ -7,26 +7,27 @@ use crate::run::{FinishedRun, Listener, page, view};
 use serde_json::{Map, Value};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::checkpoint::{MEASURES, measures_to_json};
 use whimbrel_engine::{Ending, Limits, Outcome, run as run_chain};
 use whimbrel_families::Job;
 use whimbrel_families::failure::Result;
-use whimbrel_families::family::{FittedClient, ModelUse, Predicted, RunData};
-use whimbrel_families::files::{pretty, read_artifact, read_object};
+use whimbrel_families::family::{Ended, FittedClient, ModelUse, Predicted, RunData};
+use whimbrel_families::files::{read_artifact, read_object};
 use whimbrel_families::job::{Csv, DataSource};
 use whimbrel_families::load::load;
 use whimbrel_families::plan::{Minima, Plan};
 use whimbrel_families::regression::RegressionFit;
 use whimbrel_models::glm::Model;
 use whimbrel_models::glm::inference::Coefficient;
-use whimbrel_runs::{Existing, RunDir, model_keys, resolved, summary};
+use whimbrel_runs::{Existing, RunDir, described, model_keys, resolved};
 
 /// A column of predicted numbers.
-pub(super) fn numbers(found: &Predicted, name: &str) -> Result<Vec<f64>> {
-    not_empty(found, found.numbers(name), "such numbers", "`classes` predicts classes")
+pub(super) fn numbers(found: &Predicted, name: &str, what: &str) -> Result<Vec<f64>> {
+    not_empty(found, found.numbers(name), what, "`predict_all` has every predicted column")
 }
 
 /// The predicted labels.
@@ -64,10 +65,15 @@ pub struct Run {
     own: BTreeMap<String, Artifact>,
     clients: Vec<String>,
     unseen: Vec<String>,
-    /// Kept for [`Run::save`]; `None` for a run that was read from a folder.
-    unsaved: Option<Box<Unsaved>>,
+    place: Place,
 }
 
+enum Place {
+    Memory(Box<Unsaved>),
+    Folder(PathBuf),
+}
+
+/// Kept for [`Run::save`].
 struct Unsaved {
     data: RunData,
     outcome: Outcome,
@@ -90,23 +96,29 @@ impl Run {
         let stop = callback.interrupt();
         let limits = Limits { interrupt: &stop, ..Limits::default() };
         let mut watching = callback.observer(plan.rounds());
+        watching.ends = Some(stop.clone());
         let clients = std::mem::take(&mut loaded.clients);
         let outcome = run_chain(&plan, clients, job.seed, &limits, &mut watching)?;
         let (history, own) = (watching.history, watching.own);
+        let is_stopped = stop.load(Ordering::Relaxed);
         match &outcome.ending {
-            Ending::Failed(error) => return Err(error.clone().into()),
-            Ending::Degenerate(why) if !job.fit.allows_degenerate() => {
+            Ending::Failed(error) => return Err(job.remedied(error.clone()).into()),
+            Ending::Degenerate(why) if !is_stopped && !job.fit.allows_degenerate() => {
                 let error = Error::numerical(format!("the fit is degenerate: {why}"));
                 let hint = "set(\"method.allow_degenerate\", true) returns it nevertheless";
                 return Err(error.hint(hint).into());
             }
             _ => {}
         }
-        let Some(model) = outcome.delivered.last().cloned() else {
-            return Err(Error::config("the run was stopped before it had a model").into());
+        let begun = !is_stopped || outcome.rounds_before + outcome.rounds > 0;
+        let Some(model) = outcome.delivered.last().cloned().filter(|_| begun) else {
+            let error = Error::config("the fit was interrupted before its first step");
+            return Err(error.hint("the callback returned `Break` at round 0 of the fit").into());
         };
         let objective = outcome.objective();
-        let summary = summary(&job, &data, &outcome, objective, &plan);
+        let of = |name: &str| own.get(name).cloned();
+        let ended = Ended { job: &job, data: &data, outcome: &outcome, own: &of };
+        let (summary, _) = described(&ended, objective, &plan);
         let (clients, unseen) = by_role(outcome.names.clone(), &summary);
         Ok(Self {
             keys: model_keys(&job, &data, &model, objective),
@@ -117,7 +129,7 @@ impl Run {
             unseen,
             model,
             job,
-            unsaved: Some(Box::new(Unsaved { data, outcome, plan, files: loaded.files })),
+            place: Place::Memory(Box::new(Unsaved { data, outcome, plan, files: loaded.files })),
         })
     }
 
@@ -144,7 +156,7 @@ impl Run {
             summary: view.summary,
             history: view.rows,
             job,
-            unsaved: None,
+            place: Place::Folder(folder.into()),
         })
     }
 
@@ -161,7 +173,7 @@ impl Run {
 
     /// Writes the folder that `whimbrel run` writes: job, metrics, model, personal models, report.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
-        let Some(unsaved) = &self.unsaved else {
+        let Place::Memory(unsaved) = &self.place else {
             let error = Error::config("this run was read from a folder");
             return Err(error.hint("copy that folder").into());
         };
@@ -173,13 +185,34 @@ impl Run {
         dir.write(MEASURES, &measures_to_json(&unsaved.outcome.measures)?)?;
         self.own.iter().try_for_each(|(name, own)| dir.write_client(name, own))?;
         dir.finish(&self.job, &unsaved.data, &unsaved.outcome, &unsaved.plan)?;
-        if unsaved.outcome.ending == Ending::Interrupted {
-            // Nothing can resume a run without checkpoints: it is saved as it stands.
-            dir.write("summary.json", pretty(&Value::Object(self.summary.clone())).as_bytes())?;
-        }
         let views = [view::load(&dir, &Silent)?];
         page::write(&self.job.name, &views, &dir.path().join("report.html"))?;
         Ok(())
+    }
+
+    /// Writes the HTML report to a file.
+    pub fn report(&self, file: impl AsRef<Path>) -> Result<()> {
+        let file = file.as_ref();
+        let folder = match &self.place {
+            Place::Folder(folder) => folder.clone(),
+            Place::Memory(_) => {
+                let mut beside = file.as_os_str().to_owned();
+                beside.push(".run");
+                self.save(&beside)?;
+                beside.into()
+            }
+        };
+        let view = view::load(&RunDir::existing(&folder)?, &Silent);
+        let written = view.and_then(|view| page::write(&self.job.name, &[view], file));
+        if matches!(self.place, Place::Memory(_)) {
+            std::fs::remove_dir_all(&folder).map_err(|e| Error::storage(folder.display(), e))?;
+        }
+        written.map(|_| ())
+    }
+
+    /// The fitted model: named tensors of doubles, those of learners in single precision (`narrow`).
+    pub fn model(&self) -> &Artifact {
+        &self.model
     }
 
     /// The job file of this run with every default written out.
@@ -187,14 +220,16 @@ impl Run {
         self.job.to_toml()
     }
 
-    /// A figure of the summary by its key: `objective`, `rounds`, `test_accuracy`.
+    /// A figure of `summary.json` by its key: `objective`, `rounds`, `test_accuracy`, `aic`. `rows` are
+    /// all rows of the clients; regressions leave out those with missing cells (`rows_used`).
     pub fn figure(&self, key: &str) -> Option<f64> {
         self.summary.get(key).and_then(Value::as_f64)
     }
 
     /// The keys of the summary's figures.
-    pub fn figures(&self) -> impl Iterator<Item = &str> {
-        self.summary.iter().filter(|(_, value)| value.is_number()).map(|(key, _)| key.as_str())
+    pub fn figures(&self) -> Vec<&str> {
+        let numbers = self.summary.iter().filter(|(_, value)| value.is_number());
+        numbers.map(|(key, _)| key.as_str()).collect()
     }
 
     /// A metric at each evaluation, with its round.
@@ -257,6 +292,9 @@ impl Run {
             let error = Error::config("gradient methods give no standard errors");
             return Err(error.hint("fit with `newton`, the default method").into());
         };
+        if self.tensor("covariance").is_empty() {
+            return Err(Error::config("the fit was interrupted before its standard errors").into());
+        }
         fit.coefficients(&model, &self.model)
     }
 
@@ -295,10 +333,6 @@ impl Run {
     /// Predictions for new rows, as named columns.
     pub fn predict(&self, rows: &Rows) -> Result<Predicted> {
         self.predict_with(None, rows)
-    }
-
-    pub(super) fn artifact(&self) -> &Artifact {
-        &self.model
     }
 
     /// A list of names in `model.json`.

@@ -1,5 +1,6 @@
 //! Values of job keys as a program sets them. Defaults, checks and messages are the keys' own.
 
+use super::by_setters;
 use super::rows::Federation;
 use std::collections::BTreeMap;
 use whimbrel_core::Error;
@@ -34,7 +35,7 @@ settings! {
     u32: |n| n.to_string();
     i32: |n| n.to_string();
     u64: |n| n.to_string();
-    usize: |n| n.to_string();
+    usize: |n| n.min(i64::MAX as usize).to_string();
     bool: |flag| flag.to_string();
     &str: |word| writer::text(word);
     Codec: |codec| codec.to_string();
@@ -62,7 +63,7 @@ impl Codec {
         Self { kind, settings: Vec::new() }
     }
 
-    /// No compression: 64 bits per number (32 for networks).
+    /// No compression: 64 bits per number, or 32 for learners.
     pub const fn exact() -> Self {
         Self::of("exact")
     }
@@ -129,9 +130,8 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub fn new(model: &str, method: &str) -> Self {
+    pub fn new(method: &str) -> Self {
         let mut draft = Self::default();
-        draft.set("model.kind", model);
         draft.set("method.kind", method);
         draft
     }
@@ -142,14 +142,17 @@ impl Draft {
         self.tables.entry(table.into()).or_default().insert(key.into(), value.into());
     }
 
-    /// Takes the gradient form of a regression under methods other than `newton`.
-    fn settle(&mut self) {
+    /// Names the model, unless it was set: of a regression its gradient form under methods other than
+    /// `newton`.
+    fn settle(&mut self, model: &str) {
         let newton = Setting::from("newton");
         let method = self.tables.get("method").and_then(|keys| keys.get("kind"));
-        if let Some(model) = self.gradient.filter(|_| method.is_some_and(|kind| *kind != newton)) {
-            self.set("model.kind", model);
-            self.tables.entry("model".into()).or_default().remove("family");
+        let gradient = self.gradient.filter(|_| method.is_some_and(|kind| *kind != newton));
+        let keys = self.tables.entry("model".into()).or_default();
+        if gradient.is_some() {
+            keys.remove("family");
         }
+        keys.entry("kind".into()).or_insert_with(|| gradient.unwrap_or(model).into());
     }
 
     /// Refuses values that are not TOML, and values of tables whose keys are set as well.
@@ -186,9 +189,9 @@ impl Draft {
         text
     }
 
-    /// The job over these rows; `pooled` drops the column of clients.
-    pub fn job(mut self, rows: &Federation, pooled: bool) -> Result<Job> {
-        self.settle();
+    /// The job over these rows by this model, unless it was set; `pooled` drops the column of clients.
+    pub fn job(mut self, rows: &Federation<'_>, model: &str, pooled: bool) -> Result<Job> {
+        self.settle(model);
         let data = self.tables.get("data");
         let given = |key: &&&str| data.is_some_and(|keys| keys.contains_key(**key));
         if let Some(key) = ["source", "path", "columns", "client", "target"].iter().find(given) {
@@ -201,7 +204,7 @@ impl Draft {
         if !pooled {
             self.set("data.client", rows.names.client.as_str());
         }
-        if rows.has_targets {
+        if rows.first.has_targets() {
             self.set("data.target", rows.names.target.as_str());
         }
         self.check()?;
@@ -221,5 +224,5 @@ fn by_key(mut errors: Errors) -> Failure {
         error.file = error.key.clone();
         error.place = None;
     }
-    errors.into()
+    by_setters(errors.into())
 }

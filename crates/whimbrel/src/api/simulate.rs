@@ -3,6 +3,7 @@
 use super::rows::{Rows, tables};
 use super::settings::Codec;
 use std::sync::Arc;
+use whimbrel_codec::channel::{UpRule, Uplink};
 use whimbrel_codec::{Codec::Grid, Inclusion};
 use whimbrel_core::{ClientData, Erased, Error, Probability};
 use whimbrel_engine::{Ending, Limits, Observer, Participation, Row, Stage, StageMethod, run};
@@ -14,12 +15,48 @@ use whimbrel_methods::settings::Budget;
 /// The number of evaluations of a simulation.
 const EVALUATIONS: u32 = 100;
 
-/// A simulation of a [`Simple`] method: channels, participation, evaluations and byte counts are
-/// those of the built-in methods.
+/// A simulation of a [`Simple`] method with a compressed uplink, participation, evaluations and byte
+/// counts. The downlink is exact; an unbiased codec has a memory, as in `diana`.
+///
+/// ```
+/// use whimbrel::{Codec, Key, Rows, Simple, Simulate, Table};
+///
+/// /// The mean of all rows, by gradient steps on half the mean squared distance.
+/// struct Mean;
+///
+/// impl Simple for Mean {
+///     fn start(&self, columns: usize) -> Vec<f64> {
+///         vec![0.0; columns]
+///     }
+///     // A client's gradient.
+///     fn value(&self, at: &[f64], rows: &Table, _: Key) -> Vec<f64> {
+///         let mut gradient = vec![0.0; at.len()];
+///         for i in 0..rows.rows() {
+///             for ((g, m), x) in gradient.iter_mut().zip(at).zip(rows.row(i)) {
+///                 *g += (m - x) / rows.rows() as f64;
+///             }
+///         }
+///         gradient
+///     }
+///     fn step(&self, at: &mut [f64], mean: &[f64], _round: u32) {
+///         at.iter_mut().zip(mean).for_each(|(m, g)| *m -= 0.5 * g);
+///     }
+///     fn loss(&self, at: &[f64], rows: &Table) -> f64 {
+///         let square = |i| at.iter().zip(rows.row(i)).map(|(m, x)| (m - x) * (m - x)).sum::<f64>();
+///         (0..rows.rows()).map(square).sum::<f64>() / rows.rows() as f64
+///     }
+/// }
+///
+/// let clients = [Rows::from_rows([[1.0], [3.0]]), Rows::from_rows([[5.0], [7.0]])];
+/// let done = Simulate::new(Mean, 60).uplink(Codec::dithering(4)).run(&clients)?;
+/// assert!((done.parameters[0] - 4.0).abs() < 1e-3);
+/// # Ok::<(), whimbrel::Error>(())
+/// ```
 #[must_use = "a simulation does nothing until `run`"]
 pub struct Simulate<S> {
     method: S,
     codec: Codec,
+    feedback: bool,
     rounds: u32,
     participation: f64,
     seed: u64,
@@ -31,7 +68,8 @@ pub struct Simulate<S> {
 pub struct Simulated {
     /// The shared vector at the end.
     pub parameters: Vec<f64>,
-    /// The mean loss over clients at each evaluation, with its round.
+    /// The mean loss over clients, weighted by their rows, at each evaluation, with its round: at most
+    /// about 100 evaluations, the first at round 0.
     pub losses: Vec<(u32, f64)>,
     /// Bits sent by clients.
     pub bits_up: u64,
@@ -42,12 +80,18 @@ pub struct Simulated {
 impl<S: Simple> Simulate<S> {
     /// A simulation of this many rounds, with all clients and without compression.
     pub fn new(method: S, rounds: u32) -> Self {
-        Self { method, rounds, codec: Codec::exact(), participation: 1.0, seed: 1 }
+        let codec = Codec::exact();
+        Self { method, rounds, codec, feedback: false, participation: 1.0, seed: 1 }
     }
 
     /// The codec of messages from clients.
     pub fn uplink(self, codec: Codec) -> Self {
         Self { codec, ..self }
+    }
+
+    /// Error feedback on the uplink instead of a memory; biased codecs (`top_k`, `sign`) need it.
+    pub fn feedback(self) -> Self {
+        Self { feedback: true, ..self }
     }
 
     /// The probability that a client takes part in a round.
@@ -74,7 +118,16 @@ impl<S: Simple> Simulate<S> {
             }
             codec => codec,
         };
-        let terms = Terms::over(codec, dimension, Budget::Rounds(self.rounds))?;
+        if codec.omega(dimension).is_none() && !self.feedback {
+            let what =
+                format!("{} is biased: without error feedback the fixed point moves", codec.name());
+            let hint = "add `.feedback()`, or use an unbiased codec such as `Codec::dithering`";
+            return Err(Error::config(what).hint(hint).into());
+        }
+        let mut terms = Terms::over(codec.clone(), dimension, Budget::Rounds(self.rounds))?;
+        if self.feedback {
+            terms.uplinks = vec![Uplink::new(codec, UpRule::Feedback, dimension)?];
+        }
         let oracle = Plain { method: self.method, columns };
         let method = StageMethod::Server(Arc::new(Erased(Federated { oracle, terms }, BindRows)));
         let chain = vec![Stage {

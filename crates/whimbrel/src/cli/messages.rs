@@ -45,7 +45,7 @@ const OPTIONS: [(&str, &str); 11] = [
 
 /// Prints the reason for a failure.
 pub fn failure(failure: &Failure) {
-    match failure.clone().with_ways(&OPTIONS) {
+    match failure.clone().with_ways(&OPTIONS).with_ways(&remedy::KEYS) {
         failure if LOGGED.load(Ordering::Relaxed) => tracing::error!("{failure}"),
         // Job errors come with their own headings, one each.
         Failure::Job(errors) => say(&errors.to_string()),

@@ -37,11 +37,11 @@ pub struct Checked {
     statistic: usize,
     omega: Option<f64>,
     rounds: Option<u32>,
-    /// The findings beside the settings.
+    /// The cost, or the offer to clients.
     pub found: Findings,
 }
 
-/// Findings beside the settings.
+/// The result of a check.
 pub enum Findings {
     /// The cost of a job whose rows are available.
     Tried(Costs),

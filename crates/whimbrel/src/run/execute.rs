@@ -322,7 +322,10 @@ impl Ready {
         let mut watching = Watching { progress: to.watch(&name, plan.rounds(), sends), dir };
         let outcome = run_chain(plan, clients, job.seed, &limits, &mut watching);
         drop(watching);
-        let outcome = outcome?;
+        let mut outcome = outcome?;
+        if let Ending::Failed(error) = outcome.ending {
+            outcome.ending = Ending::Failed(job.remedied(error));
+        }
         job.fit.findings(&outcome.delivered).iter().for_each(|found| to.note(found));
         let finished = dir.finish(job, data, &outcome, plan)?;
         finished.warnings.iter().for_each(|text| to.warning(&format!("{name}: {text}")));

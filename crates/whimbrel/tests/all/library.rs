@@ -6,11 +6,11 @@ use std::process::Command;
 use whimbrel::{
     BayesianRegression, Codec, Covariance, GaussianMixture, Glm, GlmFamily, Job, Key,
     LinearRegression, LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners,
-    PersonalFit, Preset, RegressionFit, Rows, Run, Setting, Simple, Simulate, Table,
+    PersonalFit, Preset, RegressionFit, Rows, Run,
 };
 
 /// Rows of two columns and a number that follows from them, for each client.
-fn linear(clients: u64, rows: usize) -> Vec<Rows> {
+pub fn linear(clients: u64, rows: usize) -> Vec<Rows> {
     let of = |client: u64| {
         let mut stream = Key::root(3).child(client).stream();
         let mut next = || stream.normal();
@@ -21,7 +21,7 @@ fn linear(clients: u64, rows: usize) -> Vec<Rows> {
     (0..clients).map(of).collect()
 }
 
-fn classes(clients: u64, rows: usize) -> Vec<Rows> {
+pub fn classes(clients: u64, rows: usize) -> Vec<Rows> {
     let of = |rows: &Rows| {
         let xs = rows.values().chunks_exact(2);
         let class = |x: &[f64]| if 2.0 * x[0] - x[1] > 0.0 { "high" } else { "low" };
@@ -39,8 +39,11 @@ fn an_estimator_is_the_job_that_says_the_same() {
                [model]\nkind = \"gmm\"\ncomponents = 2\ncovariance = \"diagonal\"\n\
                [method]\nkind = \"fedem\"\nrounds = 5\n";
     let job = Job::parse(job).unwrap().to_toml();
+    assert!(text.starts_with("# The rows were in memory"), "{text}");
+    let error = Job::parse(&text).unwrap().run().err().unwrap().to_string();
+    assert!(error.contains("the rows of this job were in memory"), "{error}");
     let same = |text: &str| {
-        let own = |line: &&str| !line.starts_with("path") && !line.starts_with("name");
+        let own = |line: &&str| !["path", "name", "#"].iter().any(|own| line.starts_with(own));
         text.lines().filter(own).map(String::from).collect::<Vec<_>>()
     };
     assert_eq!(same(&text), same(&job));
@@ -121,7 +124,7 @@ fn personal_models_have_clients_and_adapt() {
     let rows = Rows::from_rows([[1.0, 1.0]]);
     let ([low, high], mean) = (own.intervals(&rows).unwrap()[0], own.predict(&rows).unwrap()[0]);
     assert!(low < mean && mean < high);
-    assert!(own.samples().count() > 1 && own.samples().all(|sample| sample.len() == 3));
+    assert!(own.samples().len() > 1 && own.samples().iter().all(|sample| sample.len() == 3));
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn gaps_are_filled() {
         Rows::from_rows(rows)
     };
     let clients = [of(0), of(1), of(2)];
-    let fit = LowRank::gaussian(100.0).rank(1).fit(&clients).unwrap();
+    let fit = LowRank::gaussian(100).rank(1).fit(&clients).unwrap();
     let mut filled = fit.impute(&clients).unwrap();
     filled.push(fit.adapt(&of(3)).unwrap());
     for (client, rows) in filled.iter().enumerate() {
@@ -145,24 +148,6 @@ fn gaps_are_filled() {
             }
         }
     }
-}
-
-#[test]
-fn errors_name_the_key_or_the_client() {
-    let clients = linear(2, 10).iter().map(|rows| Rows::new(2, rows.values())).collect::<Vec<_>>();
-    let error = |fit: GaussianMixture| fit.fit(&clients).err().unwrap().to_string();
-    let refused = error(GaussianMixture::new(2).participation(1.5));
-    assert!(refused.contains("method.participation"), "{refused}");
-    let ignored = error(GaussianMixture::new(2).set("data.columns", vec!["x1"]));
-    assert!(ignored.contains("`data.columns` cannot be set"), "{ignored}");
-    let unknown = error(GaussianMixture::new(2).set("method.round", 3));
-    assert!(unknown.contains("did you mean `rounds`?"), "{unknown}");
-    let ragged = [Rows::from_rows([vec![1.0, 2.0], vec![1.0]])];
-    let error = GaussianMixture::new(1).fit(&ragged).err().unwrap().to_string();
-    assert!(error.contains("client `0`: row 1 has 2 numbers, row 2 has 1"), "{error}");
-    let twice = [Rows::new(1, [1.0, 2.0]).named("a"), Rows::new(1, [1.0, 2.0]).named("a")];
-    let error = GaussianMixture::new(1).fit(&twice).err().unwrap().to_string();
-    assert!(error.contains("two clients are called `a`"), "{error}");
 }
 
 #[test]
@@ -301,117 +286,98 @@ fn a_mixture_has_a_matrix_per_component_and_the_bic_of_its_choice() {
         assert_eq!(all[0] == all[1], shared);
         assert_eq!(fit.run().figure("components"), Some(2.0));
         assert!(fit.run().figure("bic").is_some_and(f64::is_finite));
-        assert!(fit.run().figures().any(|key| key == "bic"));
+        assert!(fit.run().figures().contains(&"bic"));
     }
 }
 
-/// The message of a regression that cannot be fitted to these clients.
-fn refused(clients: &[Rows]) -> String {
-    let fit = LinearRegression::new().preset(Preset::Diana).rounds(5).fit(clients);
-    fit.err().unwrap().to_string()
-}
-
-#[test]
-fn unusable_rows_are_named_by_client_and_row() {
-    let mut clients = linear(3, 4);
-    clients[1] =
-        Rows::new(2, [0.0, 1.0, 2.0, f64::NAN, 4.0, 5.0]).targets([1.0, 2.0, f64::INFINITY]);
-    let error = refused(&clients);
-    assert!(
-        error.starts_with("2 rows cannot be used\n  client `1`, row 2, column \"x2\""),
-        "{error}"
-    );
-    assert!(error.contains("\n  client `1`, row 3, column \"target\""), "{error}");
-    let rows = |last: f64| Rows::new(1, [1.0, 2.0, last]);
-    for estimator in [GaussianMixture::new(1), GaussianMixture::new(1).pooled()] {
-        let error = estimator.fit(&[rows(3.0), rows(f64::INFINITY)]).err().unwrap().to_string();
-        assert!(error.contains("client `1`, row 3, column \"x1\": \"inf\""), "{error}");
-    }
-    let infinite = [rows(3.0), rows(f64::INFINITY)];
-    let error = LowRank::gaussian(5.0).rank(0).fit(&infinite).err().unwrap().to_string();
-    assert!(error.contains("client `1`, row 3"), "{error}");
-    let clients = [Rows::new(2, [1.0, 2.0]), Rows::new(2, [1.0, f64::NAN])];
-    let error = Simulate::new(Broken(2, 0.5), 3).run(&clients).err().unwrap().to_string();
-    assert!(error.contains("client `1`, row 1, column \"x2\": the value is missing"), "{error}");
+/// The targets of these rows as numbers, those of one row missing.
+fn with_gap(mut clients: Vec<Rows>) -> Vec<Rows> {
+    let rows = clients.pop().unwrap();
+    let last = rows.len() - 1;
+    let y = |i: usize| if i == last { f64::NAN } else { rows.values()[2 * i] };
+    clients.push(rows.clone().targets((0..rows.len()).map(y)));
+    clients
 }
 
 #[test]
-fn messages_are_those_of_a_program() {
-    let plain = || linear(2, 10).iter().map(|rows| Rows::new(2, rows.values())).collect::<Vec<_>>();
-    let message = |fit: GaussianMixture| fit.fit(&plain()).err().unwrap().to_string();
-    let empty = message(GaussianMixture::choose([]));
-    assert!(empty.contains("`components` is an empty list\n  --> model.components"), "{empty}");
-    let nan = message(GaussianMixture::new(2).participation(f64::NAN));
-    assert!(nan.contains("--> method.participation") && !nan.contains("TOML"), "{nan}");
-    for key in ["method.two words", "method.", "", "a b.c", "model.\"", "method.\n"] {
-        let error = message(GaussianMixture::new(2).set(key, 1));
-        assert!(error.contains("unknown") && !error.contains("TOML"), "{key:?}: {error}");
+fn figures_and_accessors_have_the_types_of_the_guide() {
+    let fit = LinearRegression::new().fit(&with_gap(linear(2, 20))).unwrap();
+    for (key, value) in [("rows", 40.0), ("rows_used", 39.0), ("rows_missing", 1.0)] {
+        assert_eq!(fit.run().figure(key), Some(value), "{key}");
     }
-    let broken = message(GaussianMixture::new(2).set("method.evaluate", Setting::toml("{ every")));
-    assert_eq!(broken, "`method.evaluate` is set to `{ every`, which is not a TOML value");
-    let twice = message(GaussianMixture::new(2).set("method", Setting::toml("{ rounds = 3 }")));
-    assert_eq!(twice, "`method` is set as a whole, and keys of it as well");
-    let seeds = message(GaussianMixture::new(2).set("seeds", 3));
-    assert!(seeds.contains("fitted once for each `seed`"), "{seeds}");
-    let targets = GaussianMixture::new(2).fit(&linear(2, 10)).err().unwrap().to_string();
-    assert!(targets.contains("leave out `Rows::targets`"), "{targets}");
-    let none = LogisticRegression::new()
-        .preset(Preset::Diana)
-        .rounds(5)
-        .fit(&plain())
-        .err()
-        .unwrap()
-        .to_string();
-    assert!(none.contains("`Rows::targets` or `Rows::classes`"), "{none}");
-    let text = refused(&classes(2, 20));
-    assert!(text.contains("the targets are text") && !text.contains("-->"), "{text}");
-    let mut mixed = linear(2, 10);
-    mixed[1] = Rows::new(2, mixed[1].values());
-    let error = refused(&mixed);
-    assert_eq!(error, "client `1` has no targets, `0` has");
-    mixed[1] = mixed[1].clone().classes(["a"; 10]);
-    let error = refused(&mixed);
-    assert!(error.contains("numbers as targets, the other classes"), "{error}");
-    let table = |fit: LowRank| fit.fit(&plain()).err().unwrap().to_string();
-    let scaled = table(LowRank::gaussian(5.0).standardize());
-    assert!(scaled.contains("counts cannot be scaled"), "{scaled}");
-    let held_out = table(LowRank::gaussian(5.0).held_out(0.2, 0.2));
-    assert!(held_out.contains("no factors unless") && held_out.contains("`holdout`"), "{held_out}");
+    for key in ["aic", "deviance", "df_residual", "log_likelihood"] {
+        assert!(fit.run().figure(key).is_some() && fit.run().figures().contains(&key), "{key}");
+    }
+    let notes: Vec<&str> = fit.run().notes();
+    assert_eq!(notes[0], "1 cell is missing (0.8 %), 1 row left out of the fit");
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("fit.html");
+    fit.run().report(&page).unwrap();
+    fit.run().save(folder.path().join("run")).unwrap();
+    let saved = std::fs::read(folder.path().join("run/report.html")).unwrap();
+    assert_eq!(std::fs::read(&page).unwrap(), saved);
+    assert!(!folder.path().join("fit.html.run").exists());
+    let again = Run::open(folder.path().join("run")).unwrap();
+    again.report(&page).unwrap();
+    assert_eq!(std::fs::read(&page).unwrap(), saved);
+    assert_eq!(again.model(), fit.run().model());
+    assert_eq!(again.figure("aic"), fit.run().figure("aic"));
+    let tensors: Vec<&str> = fit.run().model().tensors.iter().map(|t| t.name.as_str()).collect();
+    assert!(tensors.contains(&"coefficients"), "{tensors:?}");
+
+    let plain: Vec<Rows> = linear(3, 20).iter().map(|rows| Rows::new(2, rows.values())).collect();
+    let mixture = GaussianMixture::new(2).fit(&plain).unwrap();
+    let means: Vec<&[f64]> = mixture.means();
+    assert_eq!((means.len(), means[0].len()), (2, 2));
+    let table = LowRank::gaussian(5).rank(0).fit(&plain).unwrap();
+    assert_eq!(table.impute(&plain).unwrap(), plain);
+    let bayes = BayesianRegression::new(5).fit(&linear(3, 20)).unwrap();
+    let client = bayes.client("0").unwrap();
+    let samples: Vec<&[f32]> = client.samples();
+    assert!(!samples.is_empty() && !bayes.run().model().narrow.is_empty());
 }
 
-/// A method whose values have this length and this content.
-struct Broken(usize, f64);
-
-impl Simple for Broken {
-    fn start(&self, columns: usize) -> Vec<f64> {
-        vec![1.0; columns]
-    }
-
-    fn value(&self, _: &[f64], _: &Table, _: Key) -> Vec<f64> {
-        vec![self.1; self.0]
-    }
-
-    fn step(&self, at: &mut [f64], mean: &[f64], _: u32) {
-        at.copy_from_slice(mean);
-    }
-
-    fn loss(&self, at: &[f64], _: &Table) -> f64 {
-        at[0]
+#[test]
+fn learners_follow_the_targets() {
+    let rows = Rows::from_rows([[1.0, 0.0], [0.0, 1.0]]);
+    let numbers = MixtureOfLearners::new(1, 30).step(0.1).fit(&linear(3, 40)).unwrap();
+    let found = numbers.client("1").unwrap().predict(&rows).unwrap();
+    assert!((found[0] - 2.5).abs() < 0.3 && (found[1] + 0.5).abs() < 0.3, "{found:?}");
+    let found = MixtureOfLearners::new(1, 5).fit(&classes(3, 40)).unwrap();
+    assert_eq!(found.client("0").unwrap().classes(&rows).unwrap(), ["high", "low"]);
+    for learner in ["logistic", "softmax", "mlp"] {
+        let refused = MixtureOfLearners::new(1, 5).learner(learner).fit(&linear(3, 40));
+        let error = refused.err().unwrap().to_string();
+        assert!(error.starts_with(&format!("`{learner}` predicts classes")), "{error}");
+        assert!(error.contains("`Rows::classes`") && error.contains("`linear`"), "{error}");
     }
 }
 
 #[test]
-fn values_that_are_not_finite_or_too_long_end_a_simulation() {
-    let clients = linear(2, 5).iter().map(|rows| Rows::new(2, rows.values())).collect::<Vec<_>>();
-    let run = |method, codec| Simulate::new(method, 3).uplink(codec).run(&clients);
-    assert_eq!(run(Broken(2, 0.5), Codec::exact()).unwrap().parameters, [0.5, 0.5]);
-    for codec in [Codec::exact(), Codec::dithering(4)] {
-        assert!(run(Broken(2, f64::NAN), codec.clone()).is_err());
-        assert!(run(Broken(2, f64::INFINITY), codec.clone()).is_err());
-        let error = run(Broken(3, 0.5), codec).unwrap_err().to_string();
-        assert!(error.contains("3 numbers for a vector of 2"), "{error}");
+fn a_callback_ends_every_kind_of_fit() {
+    let at = |round: u32| {
+        move |progress: &whimbrel::Progress<'_>| match (progress.stage, progress.round) {
+            ("fit", now) if now >= round => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    };
+    let (numbers, classes) = (linear(3, 30), classes(3, 30));
+    let before = "the fit was interrupted before its first step";
+    let error = LinearRegression::new().fit_with(&numbers, at(0)).err().unwrap().to_string();
+    assert!(error.starts_with(before), "{error}");
+    let error = MixtureOfLearners::new(2, 9).fit_with(&classes, at(0)).err().unwrap().to_string();
+    assert!(error.starts_with(before), "{error}");
+    let newton = LogisticRegression::new().fit_with(&classes, at(1)).unwrap();
+    let error = newton.summary().err().unwrap().to_string();
+    assert_eq!(error, "the fit was interrupted before its standard errors");
+    let learners = MixtureOfLearners::new(2, 50).fit_with(&classes, at(2)).unwrap();
+    assert_eq!(learners.client("0").unwrap().weights().len(), 2);
+    let chains = BayesianRegression::new(50).fit_with(&numbers, at(4)).unwrap();
+    assert!(!chains.client("0").unwrap().samples().is_empty());
+    for (run, rounds) in [(learners.run(), 2), (chains.run(), 4)] {
+        assert_eq!((run.ending(), run.rounds()), ("stopped", rounds));
+        assert!(run.ending_detail().contains("by the callback"), "{}", run.ending_detail());
     }
-    assert!(Simulate::new(Broken(2, 0.5), 0).run(&clients).is_err());
 }
 
 #[test]

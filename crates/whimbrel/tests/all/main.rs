@@ -24,6 +24,7 @@ mod held_out;
 mod impute;
 mod inputs;
 mod library;
+mod library_messages;
 mod manners;
 mod messages;
 mod mixed;

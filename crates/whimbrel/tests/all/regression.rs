@@ -490,8 +490,7 @@ fn odd_data_get_a_verdict() {
             glm("binomial"),
             "",
             3,
-            "glm.csv: line 3 (row 2): 2 in column \"kind\" is not from 0 to 1\n\
-             hint: if its numbers stand for two classes, write \"kind\" = { type = \"category\" }",
+            "rows cannot be used\n  line 3 (row 2): 2 in column \"kind\" is not from 0 to 1\n",
         ),
         ("cost", "x", glm("gamma") + "\nweights = \"w\"", "", 0, "no log-likelihood"),
         ("line", "g,size", glm("gaussian"), "errors = \"clustered\"", 0, "4 clients and 4 coef"),

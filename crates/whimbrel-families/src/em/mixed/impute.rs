@@ -3,12 +3,13 @@
 use super::keys::MixedKeys;
 use super::predict::{Rows, likeliest, load_model, read_rows};
 use crate::failure::{Result, remedy};
-use crate::family::{ImputeOptions, Imputed, ModelUse, counted, refuse};
+use crate::family::{ImputeOptions, Imputed, ModelUse, refuse};
 use crate::files::{quoted, read_object};
 use crate::job::{DataSource, Partition};
 use crate::usage::imputation;
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use whimbrel_core::text::counted;
 use whimbrel_core::Error;
 use whimbrel_data::{Dataset, Input, MixedColumn};
 use whimbrel_models::mixed::Filled;

@@ -56,7 +56,8 @@ pub(super) fn read_length(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Rea
     }
     match reader.optional_as(&EPOCHS, &POSITIVE)? {
         Some(epochs) => Ok(Budget::Epochs(epochs)),
-        None if kind.is_some_and(|kind| kind.converges) => Ok(Budget::Converged(ROUNDS_MAX)),
+        // An unknown method is reported as such.
+        None if kind.is_none_or(|kind| kind.converges) => Ok(Budget::Converged(ROUNDS_MAX)),
         None => Err(reader.lacking(
             &ROUNDS,
             "[method] has no length of the run",
