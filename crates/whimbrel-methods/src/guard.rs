@@ -15,7 +15,7 @@
 
 use crate::microaggregation;
 use std::collections::BTreeMap;
-use whimbrel_core::{ClientData, Error, FeatureRows, Labelled, Result, Table};
+use whimbrel_core::{ClientData, FeatureRows, Labelled, Result, Table};
 use whimbrel_models::glm::{Design, Family, Model, Rows, Term};
 
 /// The most numbers that sums of `1`, `x` and `x²` separate.
@@ -128,15 +128,10 @@ pub fn cells(data: &mut ClientData, levels: &[Vec<String>], group: u32) -> Withh
 }
 
 /// Replaces the rows of a table by [surrogates](microaggregation::surrogates), held-out rows apart from
-/// training rows. Rows with a number that is not finite remain for the method to refuse.
+/// training rows. Rows with a number that is not finite remain for the method to refuse, and fewer rows
+/// than a group for the client, which does not take part on a network.
 pub fn surrogates(data: &mut ClientData, group: u32) -> Result<()> {
     let ClientData::Table(table) = data else { return Ok(()) };
-    if table.rows() < group as usize {
-        let what = format!("{} rows are fewer than min_group = {group}", table.rows());
-        return Err(
-            Error::data(what).hint("leave this client out, or lower `min_group` in [privacy]")
-        );
-    }
     let held_out = [&mut table.held_out.validation, &mut table.held_out.test];
     let parts = held_out.into_iter().flatten().map(|part| &mut part.values);
     let width = table.columns.len();

@@ -45,7 +45,7 @@ static MODELS: [ModelKind; 8] = [
         &[&LATENT, &NOISE],
     ),
     ModelKind::new(LINEAR, "linear regression by least squares", &[&INTERCEPT, &NOISE]),
-    ModelKind::new("logistic", "logistic (logit) regression with two classes", &[&INTERCEPT]),
+    ModelKind::new("logistic", "logistic regression (logit) with two classes", &[&INTERCEPT]),
     ModelKind::new("softmax", "multinomial logistic regression", &[&INTERCEPT]),
     ModelKind::new("mlp", "a network of fully connected layers", &[&HIDDEN]),
     ModelKind::new(

@@ -43,7 +43,7 @@ static MODELS: [ModelKind; 2] = [
     ),
     ModelKind::new(
         LOGISTIC,
-        "logistic (logit) regression with two classes",
+        "logistic regression (logit) with two classes",
         REGRESSION.section.keys,
     ),
 ];

@@ -28,7 +28,7 @@ pub(super) static MODELS: [ModelKind; 11] = [
         "a linear head on a linear representation of the inputs",
         &[&LATENT],
     ),
-    ModelKind::new(LOGISTIC, "logistic (logit) regression with two classes", &[&INTERCEPT]),
+    ModelKind::new(LOGISTIC, "logistic regression (logit) with two classes", &[&INTERCEPT]),
     ModelKind::new(SOFTMAX, "multinomial logistic regression", &[&INTERCEPT]),
     ModelKind::new("mlp", "a network of fully connected layers", &[&HIDDEN]),
     ModelKind::new(

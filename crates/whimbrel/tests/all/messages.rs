@@ -88,10 +88,10 @@ fn common_mistakes_have_a_remedy() {
     // The cause before what follows from it.
     let mistyped = JOB.replace("\"fedem\"", "\"dianna\"").replace("rounds", "round");
     sandbox.write("job.toml", &mistyped);
-    let said = says(&RUN, 2, &["\"diana\"", "`rounds`", "no length of the run"]);
+    let said = says(&RUN, 2, &["\"diana\"", "`rounds`"]);
     let at = |part: &str| said.find(part).unwrap_or_else(|| panic!("{part}: {said}"));
     assert!(at("dianna") < at("unknown key `round`"), "{said}");
-    assert!(at("unknown key `round`") < at("no length of the run"), "{said}");
+    assert!(!said.contains("no length of the run"), "{said}");
     let rows = fixture("data.csv");
     let first = rows.lines().nth(1).unwrap();
     let client = first.split(',').next().unwrap();

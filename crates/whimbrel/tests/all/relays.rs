@@ -63,6 +63,7 @@ fn invitations_of_relays_and_clients_are_not_exchanged() {
     let sandbox = wards(5, "");
     let _coordinator = serve(&sandbox, false);
     let (_, of_client) = invitations(&sandbox).swap_remove(0);
+    wait("the list of clients", || sandbox.path("served/federation.json").exists());
     let of_relay = invite(&sandbox, &["site", "--relay", "127.0.0.1:1"]);
     let enter = ["join", &of_relay, "--data", "east.csv", "--out", "x", "--yes"];
     sandbox.fails(&enter, 4, "an invitation of a relay is for `whimbrel relay`");
