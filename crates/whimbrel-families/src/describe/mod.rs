@@ -242,8 +242,14 @@ fn least_group(group: u32) -> u64 {
 
 /// The figures of the columns.
 fn blocks(facts: &Facts) -> Blocks {
-    let count = |column: usize| facts.levels.get(column).map_or(0, Vec::len);
-    Blocks { levels: (0..facts.columns.len()).map(count).collect() }
+    let levels = |column: usize| facts.levels.get(column).map_or(&[][..], Vec::as_slice);
+    let columns = || (0..facts.columns.len()).map(levels);
+    let place = |all: &[String], own: &String| all.iter().filter(|level| *level < own).count();
+    let places = |all: &[String]| all.iter().map(|own| place(all, own)).collect();
+    Blocks {
+        levels: columns().map(<[String]>::len).collect(),
+        places: columns().map(places).collect(),
+    }
 }
 
 impl DescribePlan {

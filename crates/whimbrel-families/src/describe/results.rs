@@ -129,6 +129,10 @@ impl Description<'_> {
             }
             let mut all = vec![pooled];
             all.extend(each);
+            let places = &self.blocks.places[column];
+            for it in all.iter_mut().filter(|_| !places.is_empty()) {
+                it.bounds = places.iter().map(|place| it.bounds[*place]).collect();
+            }
             return Ok(Column::Categories(all));
         }
         let pooled = self.blocks.pooled(column, self.figures)?;
@@ -273,6 +277,7 @@ impl Description<'_> {
         };
         vec![format!(
             "min_group = {group}: {few} with fewer rows described nothing, merged categories are given as ranges, \
+             means and deviations are rounded, quantiles in outermost bins have no bound, \
              and a column with 1 to {} missing cells at a client counts as one with {group}",
             group - 1
         )]
@@ -312,10 +317,11 @@ impl Numbers {
         }
     }
 
-    /// The largest distance of a quantile from its estimate.
+    /// The largest distance of a quantile from its estimate, of those with bounds.
     fn error(&self) -> f64 {
         let each = self.quantiles.iter();
-        let errors = each.map(|[at, low, high]| (at - low).max(high - at));
+        let bounded = each.filter(|[_, low, high]| (high - low).is_finite());
+        let errors = bounded.map(|[at, low, high]| (at - low).max(high - at));
         errors.fold(f64::NAN, |most, error| if error.is_finite() { error.max(most) } else { most })
     }
 

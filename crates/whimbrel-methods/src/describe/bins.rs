@@ -2,7 +2,7 @@
 
 use super::tally::Blocks;
 use super::withhold::{counted, is_almost_constant, merged};
-use super::{Tally, table};
+use super::{Tally, scaled, table};
 use crate::fedem::list_bytes;
 use crate::federated::aggregate;
 use crate::one_shot::OneShot;
@@ -55,7 +55,8 @@ impl Bins {
     pub const KIND: &str = "describe-bins";
 
     /// Edges of a column with these pooled figures: a given range in equal parts, or else half of them
-    /// within four standard deviations of the mean and half likewise on a logarithmic scale.
+    /// within four standard deviations of the mean and half likewise on a logarithmic scale. Under a smallest group
+    /// the moments on that scale are those of the lognormal distribution with the mean and the deviation.
     pub fn grid(pooled: &[f64], range: Option<[f64; 2]>, bins: usize) -> Vec<f64> {
         let even = |from: f64, to: f64, parts: usize| {
             (0..=parts).map(move |at| from + (to - from) * at as f64 / parts as f64)
@@ -64,18 +65,27 @@ impl Bins {
             return even(low, high, bins).collect();
         }
         let [count, mean, squares, log_mean, log_squares] = pooled else { return Vec::new() };
-        let reach = |squares: &f64| REACH * (squares / count).sqrt();
-        let (linear, log) = (reach(squares), reach(log_squares));
+        let reach = |variance: f64| REACH * variance.sqrt();
+        let linear = reach(squares / count);
         if *count == 0.0 {
             return Vec::new();
         }
         if linear == 0.0 {
             return vec![*mean];
         }
+        let (low, high) = (mean - linear, mean + linear);
+        let (from, to) = if *log_squares > 0.0 {
+            let log = reach(log_squares / count);
+            (log_mean - log, log_mean + log)
+        } else {
+            let variance = math::ln_1p(squares / count / (mean * mean));
+            let (middle, log) = (math::ln_1p(mean.abs()) - 0.5 * variance, reach(variance));
+            let end = |x: f64| x.copysign(x * mean).clamp(scaled(low), scaled(high));
+            (end(middle - log), end(middle + log))
+        };
         let back = |x: f64| (math::exp(x.abs()) - 1.0).copysign(x);
-        let mut edges: Vec<f64> = even(mean - linear, mean + linear, bins / 2)
-            .chain(even(log_mean - log, log_mean + log, bins / 2).map(back))
-            .collect();
+        let mut edges: Vec<f64> =
+            even(low, high, bins / 2).chain(even(from, to, bins / 2).map(back)).collect();
         edges.retain(|edge| edge.is_finite());
         edges.sort_unstable_by(f64::total_cmp);
         edges.dedup();
@@ -246,7 +256,7 @@ impl Bins {
         }
         let mut bins = vec![[0]; edges.len() + 1];
         observed.iter().for_each(|x| bins[place(edges, *x)][0] += 1);
-        flat(&merged(&bins, self.group).unwrap_or_default())
+        flat(&merged(&bins, self.group, true).unwrap_or_default())
     }
 }
 
@@ -272,7 +282,9 @@ impl Survival {
             bins[group][place(&self.edges, time)][usize::from(event == 0.0)] += 1;
         }
         let tables = |all: &[Vec<[u64; 2]>]| -> Option<Vec<Vec<u64>>> {
-            all.iter().map(|bins| merged(bins, stage.group).map(|found| flat(&found))).collect()
+            all.iter()
+                .map(|bins| merged(bins, stage.group, false).map(|found| flat(&found)))
+                .collect()
         };
         let sum = |at: usize| [0, 1].map(|part| bins.iter().map(|group| group[at][part]).sum());
         let together: Vec<[u64; 2]> = (0..=self.edges.len()).map(sum).collect();
@@ -331,7 +343,8 @@ fn cut<const P: usize>(cells: &[u64], bins: usize) -> Option<Vec<(usize, [u64; P
     (cells.len().is_multiple_of(1 + P) && ascending && ends && counts).then_some(found)
 }
 
-/// Numbers of values up to each edge: the fewest, an estimate (evenly spread within merged bins), the most.
+/// Numbers of values up to each edge: the fewest, an estimate, the most. Values are spread evenly within merged
+/// bins, and in the outermost ones, which are open, with the density of the next bin, falling linearly to zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     pub total: f64,
@@ -344,15 +357,28 @@ impl Spread {
     fn of(edges: &[f64], cells: impl Iterator<Item = (usize, u64)>) -> Self {
         let empty = || vec![0.0; edges.len()];
         let mut all = Self { total: 0.0, low: empty(), middle: empty(), high: empty() };
+        let cells: Vec<(usize, u64)> = cells.collect();
+        let reach = |own: usize, next: usize| {
+            let ends = [cells[next - 1].0, cells[next].0].map(|end| edges[end - 1]);
+            2.0 * (ends[1] - ends[0]) * cells[own].1 as f64 / cells[next].1 as f64
+        };
         let mut from = 0_usize;
-        for (end, count) in cells {
+        for (place, (end, count)) in cells.iter().copied().enumerate() {
             let after = all.total + count as f64;
             let inside = from..end.min(edges.len());
             let at = |place: usize| edges.get(place.saturating_sub(1)).copied().unwrap_or(0.0);
             let (left, right) = (at(from), at(inside.end));
             for edge in inside {
                 let is_end = edge + 1 == end;
-                let share = ((edges[edge] - left) / (right - left)).clamp(0.0, 1.0);
+                let share = match cells.len() - 1 {
+                    last if place > 0 && place < last || last < 2 => {
+                        ((edges[edge] - left) / (right - left)).clamp(0.0, 1.0)
+                    }
+                    _ if place == 0 => (1.0 - (right - edges[edge]) / reach(0, 1)).max(0.0).powi(2),
+                    last => {
+                        1.0 - (1.0 - (edges[edge] - left) / reach(last, last - 1)).max(0.0).powi(2)
+                    }
+                };
                 let share = if is_end || share.is_nan() { 1.0 } else { share };
                 all.low[edge] = if is_end { after } else { all.total };
                 all.middle[edge] = all.total + share * count as f64;

@@ -1,13 +1,13 @@
 //! The first message: counts, means, squares and categories.
 
-use super::table;
-use super::withhold::{counted, is_almost_constant, merged};
+use super::withhold::{counted, is_almost_constant, merged, rounded};
+use super::{scaled, table};
 use crate::fedem::list_bytes;
 use crate::federated::aggregate;
 use crate::one_shot::OneShot;
 use crate::settings::{ROWS_MAX, check_sums};
 use whimbrel_core::method::{Artifact, Disclosure};
-use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, math, wire};
+use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, wire};
 
 /// The stage.
 #[derive(Clone, Debug)]
@@ -23,6 +23,9 @@ pub struct Tally {
 pub struct Blocks {
     /// Number of categories of each column; zero for numbers.
     pub levels: Vec<usize>,
+    /// The place of each category of a column among its counts: those of neighbours are merged, in an order that
+    /// no job chooses.
+    pub places: Vec<Vec<usize>>,
 }
 
 /// Figures of a column of numbers.
@@ -179,14 +182,15 @@ impl OneShot for Tally {
             let block = &mut tallies.figures[self.blocks.range(column)];
             if *count > 0 {
                 let mut counts = vec![[0]; *count];
-                observed.iter().for_each(|level| counts[*level as usize][0] += 1);
+                let places = &self.blocks.places[column];
+                observed.iter().for_each(|level| counts[places[*level as usize]][0] += 1);
                 block.fill(MERGED);
                 block[0] = observed.len() as f64;
-                for (end, [n]) in merged(&counts, self.group).unwrap_or_default() {
+                for (end, [n]) in merged(&counts, self.group, false).unwrap_or_default() {
                     block[end] = n as f64;
                 }
             } else if self.group == 1 || !is_almost_constant(&observed, self.group as usize) {
-                block.copy_from_slice(&numbers(&mut observed));
+                block.copy_from_slice(&numbers(&mut observed, self.group > 1));
             } else if is_yes_no(&observed) {
                 (block[0], block[YES_NO]) = (observed.len() as f64, MERGED);
             }
@@ -267,8 +271,9 @@ fn is_yes_no(values: &[f64]) -> bool {
     !values.is_empty() && values.iter().all(|x| *x == 0.0 || *x == 1.0)
 }
 
-/// Count, mean and squares of numbers, then of their logarithms, and whether all are 0 or 1, or whole.
-fn numbers(values: &mut [f64]) -> [f64; NUMBERS] {
+/// Count, mean and squares of numbers, then of their logarithms, and whether all are 0 or 1, or whole. Of a
+/// group, mean and squares are rounded unless they count zeros and ones, and logarithms have none.
+fn numbers(values: &mut [f64], of_group: bool) -> [f64; NUMBERS] {
     let count = values.len() as f64;
     let kind = match () {
         () if is_yes_no(values) => 1.0,
@@ -276,7 +281,12 @@ fn numbers(values: &mut [f64]) -> [f64; NUMBERS] {
         () => 0.0,
     };
     let [mean, squares] = about_first(values);
-    values.iter_mut().for_each(|x| *x = math::ln_1p(x.abs()).copysign(*x));
+    if of_group {
+        let [mean, squares] =
+            if kind == 1.0 { [mean, squares] } else { rounded(count, [mean, squares]) };
+        return [count, mean, squares, 0.0, 0.0, kind];
+    }
+    values.iter_mut().for_each(|x| *x = scaled(*x));
     let [log_mean, log_squares] = about_first(values);
     [count, mean, squares, log_mean, log_squares, kind]
 }

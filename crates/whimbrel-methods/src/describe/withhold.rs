@@ -6,11 +6,16 @@
 //! - A column with fewer than `g` observed cells counts as empty, and so does a column of numbers in which
 //!   1 to `g - 1` cells differ from the most frequent value: its mean would count them.
 //! - Neighbouring bins and categories are merged ([`merged`]): an edge is given up if a side has 1 to
-//!   `g - 1` rows, whichever. At least `g - 1` values remain possible for each merged count.
+//!   `g - 1` rows, whichever. At least `g - 1` values remain possible for each merged count. Bins of numbers
+//!   hold `g` rows each, the outermost ones included: empty bins would tell the smallest and the largest value.
+//! - Mean and deviation of numbers are [rounded] in proportion to the mean's standard error.
 //!
 //! The last point needs `g` of at least 3: of two merged counts that sum to 2, each is 1.
 
 use std::collections::BTreeSet;
+
+/// Bits of a number below its exponent.
+const MANTISSA: u32 = f64::MANTISSA_DIGITS - 1;
 
 /// Whether a count may leave.
 fn is_safe(count: u64, group: u64) -> bool {
@@ -32,10 +37,28 @@ pub fn is_almost_constant(values: &[f64], group: usize) -> bool {
     !is_safe((values.len() - most) as u64, group as u64)
 }
 
+/// Mean and sum of squares of `count` values, the mean and the deviation rounded to a multiple of the largest
+/// power of two below a quarter of the mean's standard error: `2 log2(4 sqrt(count))` bits and the scale.
+pub fn rounded(count: f64, [mean, squares]: [f64; 2]) -> [f64; 2] {
+    let deviation = (squares / (count - 1.0)).sqrt();
+    let quarter = 0.25 * deviation / count.sqrt();
+    if !quarter.is_normal() {
+        return [mean, squares];
+    }
+    let unit = f64::from_bits(quarter.to_bits() >> MANTISSA << MANTISSA);
+    let [mean, deviation] = [mean, deviation].map(|x| (x / unit).round() * unit);
+    [mean, (count - 1.0) * deviation * deviation]
+}
+
 /// Merges neighbouring bins, each with `P` counts, until every count is zero or at least `group`: the
 /// ends of the merged bins and their counts. Edges are tried in the order of a ruler (the middle, the
-/// quarters, the eighths), so that clients tend to keep the same ones. `None` if the totals are too small.
-pub fn merged<const P: usize>(bins: &[[u64; P]], group: u64) -> Option<Vec<(usize, [u64; P])>> {
+/// quarters, the eighths), so that clients tend to keep the same ones. If they are `filled`, each merged bin
+/// holds a group. `None` if the totals are too small.
+pub fn merged<const P: usize>(
+    bins: &[[u64; P]],
+    group: u64,
+    filled: bool,
+) -> Option<Vec<(usize, [u64; P])>> {
     let mut sums = vec![[0; P]];
     for bin in bins {
         let last = sums[sums.len() - 1];
@@ -44,7 +67,11 @@ pub fn merged<const P: usize>(bins: &[[u64; P]], group: u64) -> Option<Vec<(usiz
     let between = |from: usize, to: usize| -> [u64; P] {
         std::array::from_fn(|part| sums[to][part] - sums[from][part])
     };
-    let fits = |from: usize, to: usize| between(from, to).iter().all(|n| is_safe(*n, group));
+    let needed = if filled && group > 1 { group } else { 0 };
+    let fits = |from: usize, to: usize| {
+        let counts = between(from, to);
+        counts.iter().sum::<u64>() >= needed && counts.iter().all(|n| is_safe(*n, group))
+    };
     if !fits(0, bins.len()) {
         return None;
     }
@@ -76,7 +103,7 @@ mod tests {
             let all =
                 (0..17_u64.pow(4)).map(|n| [n % 17, n / 17 % 17, n / 289 % 17, n / 4913 % 17]);
             for counts in all.filter(|counts| counts.iter().sum::<u64>() <= 16) {
-                let message = merged(&counts.map(|n| [n]), group).unwrap_or_default();
+                let message = merged(&counts.map(|n| [n]), group, false).unwrap_or_default();
                 possible.entry(message).or_default().push(counts);
             }
             for (message, tables) in possible {
@@ -95,7 +122,7 @@ mod tests {
     fn merged_bins_hold_groups_and_keep_shared_edges() {
         let bins: Vec<[u64; 2]> = (0..64).map(|i| [i * i % 7, i % 3]).collect();
         for group in [1, 3, 5, 20] {
-            let found = merged(&bins, group).unwrap();
+            let found = merged(&bins, group, false).unwrap();
             assert!(found.iter().all(|(_, n)| n.iter().all(|n| is_safe(*n, group))));
             let total = |part: usize| found.iter().map(|(_, n)| n[part]).sum::<u64>();
             assert_eq!(
@@ -105,10 +132,46 @@ mod tests {
             assert!(found.iter().any(|(end, _)| *end == 32), "{found:?}");
             assert_eq!(found.last().unwrap().0, 64);
         }
-        assert_eq!(merged(&bins, 1).unwrap().len(), 64);
-        assert_eq!(merged(&[[3], [1]], 5), None);
+        assert_eq!(merged(&bins, 1, true).unwrap().len(), 64);
+        assert_eq!(merged(&[[3], [1]], 5, false), None);
         // Few rows on one side do not hold back the edges of the other.
-        assert_eq!(merged(&[[9], [9], [1], [2]], 5).unwrap(), [(1, [9]), (4, [12])]);
+        assert_eq!(merged(&[[9], [9], [1], [2]], 5, false).unwrap(), [(1, [9]), (4, [12])]);
+    }
+
+    /// Bins of numbers are the same for all values within the outermost groups.
+    #[test]
+    fn bins_of_numbers_tell_neither_end_nor_gaps() {
+        let ages = |ends: [usize; 2]| {
+            let mut bins = vec![[0]; 120];
+            (20..80).for_each(|age| bins[age] = [2]);
+            ends.into_iter().for_each(|end| bins[end] = [1]);
+            merged(&bins, 5, true).unwrap()
+        };
+        let found = ages([1, 119]);
+        assert!(found.iter().all(|(_, n)| n[0] >= 5) && found.len() > 10, "{found:?}");
+        for ends in [[18, 81], [7, 100], [19, 119]] {
+            assert_eq!(ages(ends), found);
+        }
+    }
+
+    /// Nearby columns have the same figures: these tell a few bits, and sums of whole numbers far more.
+    #[test]
+    fn figures_of_numbers_have_the_digits_of_their_error() {
+        for count in [20.0, 245.0, 1e6] {
+            let squares = 17.0 * 17.0 * (count - 1.0);
+            let error = 17.0 / f64::sqrt(count);
+            let found = |mean: f64| rounded(count, [mean, squares]);
+            let means: BTreeSet<u64> = (0..1000)
+                .map(|i| found(55.0 + error * f64::from(i) / 1000.0)[0].to_bits())
+                .collect();
+            assert!((4..=9).contains(&means.len()), "{count}: {}", means.len());
+            for shift in [0.0, 0.2, 0.4] {
+                let [mean, rounded] = found(55.0 + shift);
+                assert!((mean - 55.0 - shift).abs() <= error / 8.0);
+                assert!(((rounded / (count - 1.0)).sqrt() - 17.0).abs() <= error / 8.0);
+            }
+        }
+        assert_eq!(rounded(30.0, [2.7, 0.0]), [2.7, 0.0]);
     }
 
     #[test]

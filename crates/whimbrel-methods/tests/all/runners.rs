@@ -164,7 +164,8 @@ fn stages_before_a_fit() {
     exact_sums("pca", || Stage(Pca::new(2, 1).unwrap()), &masks);
     exact_sums("k-means by sums", clustering, &masks);
     // `describe`, with merged bins.
-    let tally = Tally { blocks: Blocks { levels: vec![0, 0] }, group: 5 };
+    let tally =
+        Tally { blocks: Blocks { levels: vec![0, 0], places: vec![Vec::new(); 2] }, group: 5 };
     exact_sums("tally", || Stage(tally.clone()), &masks);
     let edges = vec![vec![0.0], vec![-1.0, 0.5, 2.0]];
     let bins =

@@ -182,11 +182,14 @@ fn group_sentence(job: &Job) -> Option<String> {
              is told by its mean and its rounded covariance, and single rows by nothing, whatever is asked."
         ),
         (Some(group), _) => format!(
-            "Each number rests on at least {group} of your rows, or is left out. Somebody who compares the \
-             answers of many rounds could still find out single rows; only random noise (`epsilon` in the \
-             job) limits that."
+            "Each number is a sum over at least {group} of your rows, or is left out. Somebody who chooses \
+             the questions and compares the answers could still find out single rows; only random noise \
+             (`epsilon` in the job) limits that."
         ),
-        (None, Ok(())) => format!("{reads}; `min_group` in the job would prevent this."),
+        (None, Ok(())) if job.fit.takes_surrogates() => {
+            format!("{reads}; `min_group` in the job would prevent this.")
+        }
+        (None, Ok(())) => format!("{reads}; `min_group` in the job would make it harder."),
         (None, Err(why)) => format!("{reads}; this method cannot prevent it: {why}."),
     })
 }

@@ -4,6 +4,7 @@
 use crate::federation::{NAMES, same_model, serve_to_end};
 use crate::support::{Sandbox, fixture, flat};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use whimbrel_testkit::pairs;
 
@@ -311,6 +312,36 @@ fn a_served_description_has_the_bits_of_the_simulation() {
         assert!((0.0..1.0).contains(&survival));
     }
     assert_eq!(columns[0]["clients"]["north"]["missing_at_most"], 5);
+}
+
+/// Jobs with the levels in other orders would otherwise merge other categories: small ones follow from two.
+#[test]
+fn categories_merge_alike_in_any_order_of_the_levels() {
+    let counts = [("a", 3), ("b", 9), ("c", 7), ("d", 2), ("e", 11), ("f", 4)];
+    let rows: String = counts
+        .iter()
+        .flat_map(|(level, n)| std::iter::repeat_n(format!("{level},one\n"), *n))
+        .collect();
+    let bounds = |order: &str| {
+        let levels: Vec<String> = order.chars().map(|level| format!("{level:?}")).collect();
+        let levels = levels.join(", ").replace('\'', "\"");
+        let sandbox = Sandbox::with_job(&format!(
+            "[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"site\"\n[schema.c]\ntype = \"category\"\n\
+             levels = [{levels}]\n[model]\nkind = \"summary\"\n[method]\nkind = \"describe\"\n\
+             [privacy]\nmin_group = 5\n"
+        ));
+        sandbox.write("d.csv", &format!("c,site\n{rows}"));
+        let summary = sandbox.run_job("out");
+        let categories = list(&list(&summary["columns"])[0]["pooled"]["categories"]);
+        let of =
+            |it: &Value| (it["category"].as_str().unwrap().to_owned(), it["bounds"].to_string());
+        let names: String = categories.iter().filter_map(|it| it["category"].as_str()).collect();
+        assert_eq!(names, order);
+        categories.iter().map(of).collect::<BTreeMap<_, _>>()
+    };
+    let [first, others @ ..] = ["abcdef", "bcdefa", "acebdf", "fdbeca"].map(bounds);
+    assert!(first["a"].starts_with("[0"));
+    assert_eq!(others, [(); 3].map(|()| first.clone()));
 }
 
 #[test]
