@@ -366,7 +366,8 @@ impl Run {
         self.own.get(client).ok_or_else(|| {
             if self.own.is_empty() {
                 let error = Error::config("the fit has no personal models");
-                return error.hint("`Run::predict` applies the shared one").into();
+                let hint = "`Run::predict` applies the shared one; a posterior has samples after its burn-in";
+                return error.hint(hint).into();
             }
             let some: Vec<&str> = self.own.keys().take(5).map(String::as_str).collect();
             let error = Error::config(format!("client `{client}` took no part in the fit"));

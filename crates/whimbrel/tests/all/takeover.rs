@@ -15,7 +15,7 @@ const ELSEWHERE: &str = "/elsewhere/";
 const NAMES: [&str; 2] = ["east", "west"];
 const JOB: &str = "name = \"taken-over\"\nseed = 7\n\n[data]\nsource = \"csv\"\ncolumns = [\"a\", \"b\"]\n\n\
     [model]\nkind = \"gmm\"\ncomponents = 2\n\n[method]\nkind = \"fedem\"\nrounds = 300\n\
-    evaluate = { every = 5 }\n\n[uplink]\ncodec = { kind = \"dithering\", levels = 4 }\n\n\
+    evaluate = { every = 5 }\n\n[uplink]\ncodec = { kind = \"dithering\", levels = 4 }\n\n[privacy]\nmin_group = 5\n\n\
     [federation]\nclients = [\"east\", \"west\"]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n\
     heartbeat_s = 1\n";
 
