@@ -87,7 +87,7 @@ fn divided(values: &[f64], width: usize, rows_min: usize) -> Vec<Vec<usize>> {
 /// and rounded covariances, and of the second moments of all rows.
 ///
 /// In the units of the mean covariance within groups, a group's rows are its mean plus multiples of its
-/// principal axes. Surrogates have the axes, rounded, and for the multiples the waves of [`waves`].
+/// principal axes. Surrogates have the axes, rounded, and for the multiples the waves of a path.
 pub fn surrogates(values: &mut [f64], width: usize, rows_min: usize) -> Result<()> {
     let rows = values.len() / width.max(1);
     if rows_min < 2 || rows == 0 {
