@@ -9,8 +9,8 @@ use crate::job::{DataSource, Partition};
 use crate::usage::imputation;
 use serde_json::{Value, json};
 use std::io::{self, Write};
-use whimbrel_core::text::counted;
 use whimbrel_core::Error;
+use whimbrel_core::text::counted;
 use whimbrel_data::{Dataset, Input, MixedColumn};
 use whimbrel_models::mixed::Filled;
 
