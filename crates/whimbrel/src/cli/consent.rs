@@ -178,8 +178,9 @@ fn group_sentence(job: &Job) -> Option<String> {
         _ if job.privacy.epsilon.is_some() && masks => return None,
         _ if job.privacy.epsilon.is_some() => format!("{reads}."),
         (Some(group), _) if job.fit.takes_surrogates() => format!(
-            "The messages are computed from surrogates of your rows: each group of at least {group} similar rows \
-             is told by its mean and its rounded covariance, and single rows by nothing, whatever is asked."
+            "The messages are computed from surrogates of your rows. Whatever is asked, they tell the size, the \
+             mean and the rounded covariance of each group of at least {group} similar rows, and the covariance \
+             of all rows. A value that a whole group shares is not hidden."
         ),
         (Some(group), _) => format!(
             "Each number is a sum over at least {group} of your rows, or is left out. Somebody who chooses \
