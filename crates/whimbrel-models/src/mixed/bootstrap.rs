@@ -1,15 +1,9 @@
 //! Refits to samples of the rows, for imputations that include the uncertainty of the parameters.
 //!
 //! J. Honaker and G. King (2010), *What to do about missing values in time-series cross-section data*: each
-//! imputation draws from a mixture that EM refits to a bootstrap sample. If only `n` of the fit's `N` rows
-//! are at hand, with mean statistics `s` and `s_b` of these and of the sample, the error of a statistic of
-//! all rows is that of `s_b` times `c = sqrt(n / N)`, and EM iterates
-//!
-//! ```text
-//! theta <- T(s_hat - s(theta_hat) + s(theta) + c (s_b(theta) - s(theta))).
-//! ```
-//!
-//! With all rows at hand this is EM on the sample.
+//! imputation draws from a mixture that EM refits to a bootstrap sample. If only a share `f` of the rows
+//! behind the fit is at hand, with mean statistics `s` of these and `s_b` of the sample, those of the other
+//! rows stay, and EM iterates `theta <- T(s_hat + f (s_b(theta) - s(theta_hat)))`.
 
 use super::{Mixed, MixedData, MixedParameters};
 use crate::{LatentModel, Rows};
@@ -33,24 +27,21 @@ impl Mixed {
         let n = data.rows() as u64;
         let mut stream = key.stream();
         let sample: Vec<u32> = (0..n).map(|_| stream.below(n) as u32).collect();
-        let share = (n as f64 / total as f64).sqrt().min(1.0);
+        let share = (n as f64 / total as f64).min(1.0);
         let mean = |theta: &MixedParameters, rows: Rows<'_>| {
             let mut statistic = vec![0.0; self.statistic_len()];
             self.expect(theta, data, rows, &mut statistic).map(|found| (statistic, found))
         };
-        let mut offset = vec![0.0; self.statistic_len()];
+        let mut others = vec![0.0; self.statistic_len()];
         if share < 1.0 {
-            offset = self.expected_statistic(theta);
-            vector::axpy(&mut offset, -1.0, &mean(theta, Rows::All)?.0);
+            others = self.expected_statistic(theta);
+            vector::axpy(&mut others, -share, &mean(theta, Rows::All)?.0);
         }
         let (mut moved, mut last) = (theta.clone(), f64::NEG_INFINITY);
         for _ in 0..STEPS_MAX {
-            let (mut statistic, log_likelihood) = mean(&moved, Rows::These(&sample))?;
-            if share < 1.0 {
-                vector::scale(&mut statistic, share);
-                vector::axpy(&mut statistic, 1.0 - share, &mean(&moved, Rows::All)?.0);
-                vector::axpy(&mut statistic, 1.0, &offset);
-            }
+            let (own, log_likelihood) = mean(&moved, Rows::These(&sample))?;
+            let mut statistic = others.clone();
+            vector::axpy(&mut statistic, share, &own);
             moved = self.maximize(&statistic, &[])?.theta;
             if (log_likelihood - last).abs() * (n as f64) < CHANGE_MIN {
                 break;
