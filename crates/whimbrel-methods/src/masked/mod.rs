@@ -38,7 +38,7 @@ use whimbrel_core::method::{
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Spread, Wire};
 use whimbrel_privacy::masks::{
-    Adversary, Hash, MaskClient, MaskServer, MaskTask, MaskedUpload, Outcome, Rules, Span,
+    Hash, MaskClient, MaskServer, MaskTask, MaskedUpload, Outcome, Rules, Span,
     hash_bytes,
 };
 
@@ -112,7 +112,7 @@ impl<M: Sums> Masked<M> {
     pub fn new(method: M, masks: &Masks) -> Self {
         let Masks { least, clients, seed, secret, trust } = *masks;
         let run = hash_bytes(&("whimbrel masks".to_owned(), seed).to_bytes());
-        let rules = Rules { run, min_cohort: least, server: Adversary::Lying };
+        let rules = Rules { run, min_cohort: least };
         let kinds = method.declare().exchanges.len();
         Self { method, rules, secret, trust, kinds, clients }
     }
