@@ -13,7 +13,6 @@ pub mod isa;
 pub mod key;
 pub mod linalg;
 pub mod math;
-pub mod memory;
 pub mod method;
 pub mod sample;
 pub mod samples;

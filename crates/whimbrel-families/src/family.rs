@@ -175,6 +175,11 @@ pub trait Fit: FitValue + FitReport + FitUse {
     fn sends_exact_sums(&self) -> bool {
         false
     }
+    /// Whether `whimbrel serve` masks the sums of a job that does not say: no figure depends on masks, and rows of
+    /// a client can be computed from its own sums at chosen parameters.
+    fn is_served_masked(&self) -> bool {
+        false
+    }
     /// Whether the rule of the smallest group is kept by [surrogates](guard::surrogates) for the rows.
     fn takes_surrogates(&self) -> bool {
         false

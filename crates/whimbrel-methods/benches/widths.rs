@@ -3,12 +3,12 @@
 //!
 //! `RAYON_NUM_THREADS=1 cargo bench -p whimbrel-methods --bench widths`
 
+use mimalloc::MiMalloc;
 use std::borrow::Cow;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 use whimbrel_codec::Codec;
-use whimbrel_core::memory::KeepLarge;
 use whimbrel_core::method::{Artifact, Declaration, Metric};
 use whimbrel_core::{ClientData, Erased, Key, Result, vector};
 use whimbrel_engine::keys::StageKeys;
@@ -21,7 +21,7 @@ use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_testkit::resident_mb;
 
 #[global_allocator]
-static MEMORY: KeepLarge = KeepLarge::new();
+static MEMORY: MiMalloc = MiMalloc;
 
 const CLIENTS: usize = 20;
 const D: usize = 10_000_000;

@@ -15,8 +15,7 @@ mod runs;
 mod shard;
 
 #[global_allocator]
-static MEMORY: whimbrel::parts::core::memory::KeepLarge =
-    whimbrel::parts::core::memory::KeepLarge::new();
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Jobs, runs, rows and machines; the package `whimbrel` is its interface.
 #[pyo3::pymodule]

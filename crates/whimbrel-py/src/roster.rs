@@ -20,7 +20,7 @@ pub fn identity(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
 
 /// The identity in a folder, and the check of rosters against the accepted one.
 pub fn trust(job: &Job, folder: &Path, accepted: &str) -> Result<Trust> {
-    if !job.privacy.masks {
+    if !job.privacy.is_masked() {
         return Err(Failure::config("`roster` has no meaning: the job has no masks"));
     }
     // It lives as long as the process, as the clients of a shard do.

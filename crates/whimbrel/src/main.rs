@@ -1,10 +1,10 @@
 //! The binary: the command line with the built-in families.
 
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
-use whimbrel::parts::core::memory::KeepLarge;
 
 #[global_allocator]
-static MEMORY: KeepLarge = KeepLarge::new();
+static MEMORY: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     whimbrel::cli::main(&[])

@@ -22,7 +22,7 @@ impl FitReport for DescribeFit {
 
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let [tally, bins] = &ended.outcome.delivered[..] else { return Ok(Results::default()) };
-        let (facts, masks) = (&ended.data.facts, ended.job.privacy.masks);
+        let (facts, masks) = (&ended.data.facts, ended.job.privacy.is_masked());
         let description = Description {
             columns: &facts.columns,
             levels: &facts.levels,

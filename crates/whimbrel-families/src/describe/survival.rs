@@ -53,6 +53,7 @@ struct Curve {
     exits: Exits,
     points: Vec<Point>,
     clients: f64,
+    events: f64,
     /// The median with the medians of the band.
     median: [Option<f64>; 3],
 }
@@ -65,11 +66,8 @@ impl Curve {
         let points = kaplan_meier(&exits);
         let at = |of: fn(&Point) -> f64| median(&edges, points.iter().map(of));
         let median = [at(|p| p.survival), at(|p| p.low), at(|p| p.high)];
-        Self { name: name.into(), edges, exits, points, clients: counts.clients, median }
-    }
-
-    fn events(&self) -> f64 {
-        self.exits.events.iter().sum()
+        let (clients, events) = (counts.clients, counts.events.total);
+        Self { name: name.into(), edges, exits, points, clients, events, median }
     }
 
     /// The largest distance to the curve of exact times that censoring within bins can make.
@@ -94,7 +92,7 @@ impl Curve {
             "group": self.name,
             "clients": self.clients as u64,
             "rows": self.exits.rows as u64,
-            "events": number(self.events()),
+            "events": number(self.events),
             "median": self.median[0],
             "median_low": self.median[1],
             "median_high": self.median[2],
@@ -179,7 +177,7 @@ fn medians(curves: &[&Curve]) -> Rows {
     let time = |edge: Option<f64>| edge.map_or_else(|| "not reached".into(), shown);
     let row = |curve: &&Curve| {
         let mut cells = vec![curve.name.clone(), exact(curve.clients), exact(curve.exits.rows)];
-        cells.push(shown(curve.events()));
+        cells.push(shown(curve.events));
         cells.extend(curve.median.map(time));
         cells
     };

@@ -505,7 +505,7 @@ impl<K: MixtureKeys> EmFit<K> {
     /// Refuses starts that are made from the rows or the uploads of single clients.
     fn check_masks(&self, job: &Job, source: &Source<'_>) {
         let init = self.mixture.candidates().init;
-        if !job.privacy.masks {
+        if !job.privacy.is_masked() {
             return;
         }
         if *init == Init::Examples {

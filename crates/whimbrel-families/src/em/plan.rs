@@ -280,7 +280,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         let release = release.transpose()?;
         let private = self.private.as_ref().map(|private| PrivateEm {
             row_bound: (private.unit == PrivacyUnit::Row).then_some(bound),
-            distributed: common.job.privacy.masks,
+            distributed: common.job.privacy.is_masked(),
             averaged: private.averaged(),
         });
         Ok(FedEm {
@@ -550,7 +550,7 @@ impl<K: MixtureKeys> EmPlan<K> {
 /// The starts of a fit. Where one client holds all rows, k-means has no second chance on the server.
 fn starts(common: &Common, candidates: &Candidates<'_>) -> u32 {
     let by_clusters = *candidates.init == Init::FederatedKmeans;
-    let alone = common.clients == 1 && by_clusters && !common.job.privacy.masks;
+    let alone = common.clients == 1 && by_clusters && !common.job.privacy.is_masked();
     if alone { candidates.starts.max(STARTS_ALONE) } else { candidates.starts }
 }
 

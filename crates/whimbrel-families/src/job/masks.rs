@@ -15,14 +15,14 @@ impl Privacy {
             None => MIN_COHORT,
             Some(_) => MIN_COHORT.max((2 * clients as u32).div_ceil(3)),
         };
-        self.masks.then(|| self.min_cohort.unwrap_or(default))
+        self.is_masked().then(|| self.min_cohort.unwrap_or(default))
     }
 }
 
 impl Job {
     /// Reports settings that masked sums forbid.
     pub(super) fn check_masks(&self, source: &Source<'_>) {
-        if !self.privacy.masks {
+        if !self.privacy.is_masked() {
             if self.privacy.min_cohort.is_some() {
                 let what = "`min_cohort` has no meaning without masks";
                 source.report_at(&["privacy", "min_cohort"], what, "write masks = true");

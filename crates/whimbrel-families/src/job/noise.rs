@@ -46,7 +46,7 @@ impl Job {
         if !given("method", "weights") {
             self.method.weights = self.private_weights();
         }
-        let shares = self.privacy.masks && !self.method.kind.private.is_empty();
+        let shares = self.privacy.is_masked() && !self.method.kind.private.is_empty();
         if shares && !given("uplink", "codec") {
             self.uplink.codec = SharedGrid::new(SHARES).map_or(Codec::Exact, Codec::Grid);
         }
@@ -91,7 +91,7 @@ impl Job {
     }
 
     fn channel_rules(&self) -> [Rule; 7] {
-        let shares = self.privacy.masks;
+        let shares = self.privacy.is_masked();
         [
             (
                 matches!(self.uplink.rule, UpRule::Memory { .. }),
@@ -171,7 +171,7 @@ impl Job {
 
     /// Rules about the rows of a round, their weights and their preparation.
     fn row_rules(&self) -> [Rule; 6] {
-        let (rows, shares) = (self.privacy.unit == PrivacyUnit::Row, self.privacy.masks);
+        let (rows, shares) = (self.privacy.unit == PrivacyUnit::Row, self.privacy.is_masked());
         [
             (
                 self.method.participation != Participation::default(),

@@ -1,6 +1,6 @@
 //! `[privacy]`: rules on what the messages of a client and the fitted model may reveal.
 
-use super::{Batch, Job};
+use super::{Batch, Federation, Job};
 use crate::family::KeepsGroups;
 use whimbrel_job::form::{BOOLEAN, POSITIVE, SEED};
 use whimbrel_job::key::Section;
@@ -13,8 +13,8 @@ use whimbrel_job::{form, integer, number, table};
 pub struct Privacy {
     /// Fewest rows behind each block of a message; `None`: the rule does not apply.
     pub min_group: Option<u32>,
-    /// Whether uploads are summed under masks.
-    pub masks: bool,
+    /// Whether uploads are summed under masks; `None`: as the job is served, and not in a simulation.
+    pub masks: Option<bool>,
     /// Fewest clients in a masked sum; `None`: 3.
     pub min_cohort: Option<u32>,
     /// Clients that may share their secrets with the server; `None`: none.
@@ -58,8 +58,10 @@ table! {
             unset "5 on a network if the method can keep the rule, none in a simulation";
         /// sums uploads under masks, so that the server learns only the sum over the clients of a round;
         /// numbers of rows are not masked, and figures of single clients are missing. Needs a grid in `[uplink]` (of 32 bits by default
-        /// under `epsilon`), except for `newton` and `describe`, and an exact downlink; a round takes three exchanges
-        masks: MASKS = "masks", BOOLEAN, default;
+        /// under `epsilon`), except for `newton` and `describe`, and an exact downlink; a round takes three exchanges.
+        /// `whimbrel serve` writes true for `newton`, whose result is the same, if there are three clients or
+        /// more, no `deadline_s` and no `baseline`
+        masks: MASKS = "masks", BOOLEAN, unset "true on a network for `newton` where possible, otherwise false";
         /// fewest clients in a masked sum; a round with fewer does not count
         min_cohort: MIN_COHORT = "min_cohort", integer!(u32, 3 to 1000000),
             unset "3 under masks, two thirds of the clients under masks and epsilon";
@@ -108,17 +110,46 @@ form! {
 pub(crate) static SECTION: Section = PRIVACY.section;
 
 impl Job {
-    /// The smallest group of the job as `whimbrel serve` offers it. Noise protects single rows, and
+    /// The smallest group of the job as it is served. Noise protects single rows, and
     /// what is withheld would depend on them.
-    pub fn served_group(&self) -> Option<u32> {
+    fn served_group(&self) -> Option<u32> {
         let keeps = self.privacy.epsilon.is_none() && self.fit.keeps_groups(self).is_ok();
         self.privacy.min_group.or(keeps.then_some(Privacy::SERVED_GROUP))
+    }
+
+    /// The job as `whimbrel serve` offers it: with a smallest group, and under masks if its fit is served
+    /// so and nothing in the job forbids it.
+    pub fn served(&self) -> Self {
+        let mut served = self.clone();
+        served.privacy.min_group = self.served_group();
+        let mut masked = served.clone();
+        masked.privacy.masks = Some(true);
+        let is_whole = |federation: &Federation| {
+            let clients = federation.clients.count();
+            federation.deadline_s.is_none()
+                && masked
+                    .privacy
+                    .least_masked(clients)
+                    .is_some_and(|least| clients >= least as usize)
+        };
+        let is_silent = self.privacy.masks.is_none() && self.fit.is_served_masked();
+        if is_silent
+            && self.federation.as_ref().is_some_and(is_whole)
+            && Self::parse(&masked.to_toml(), "job.toml").is_ok()
+        {
+            return masked;
+        }
+        served
     }
 }
 
 impl Privacy {
     /// The group that `whimbrel serve` writes into a job that gives none.
     const SERVED_GROUP: u32 = 5;
+
+    pub fn is_masked(&self) -> bool {
+        self.masks == Some(true)
+    }
 
     /// The smallest group, if it restricts messages.
     pub fn groups(&self) -> Option<u32> {

@@ -158,7 +158,8 @@ impl Job {
                         and of mixtures";
             source.report_at(&["schema"], what, "take it out, or use source = \"csv\"");
         }
-        let exact = (self.uplink.is_on_grid() || self.privacy.masks) && !self.data.prepare.limits;
+        let exact =
+            (self.uplink.is_on_grid() || self.privacy.is_masked()) && !self.data.prepare.limits;
         let large = |column: &&Declared| {
             [column.min, column.max].iter().flatten().any(|x| x * x * ROWS_MAX >= MAGNITUDE_MAX)
         };

@@ -210,7 +210,7 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
         // The limit also applies to messages that a client receives.
         federation.message_max = set.message_max;
         // Users consent to masked rounds that may close without some clients.
-        if job.privacy.masks {
+        if job.privacy.is_masked() {
             (federation.quorum, federation.deadline_s) = (set.quorum, set.deadline_s);
         }
     }

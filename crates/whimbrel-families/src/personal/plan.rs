@@ -40,7 +40,7 @@ pub(super) fn planned(asked: &PersonalFit, on: &Basis<'_>) -> Result<Planned> {
     rule.check(&shape)?;
     let channels = Channels::new(common, &Vectors::gradients(&rule.blocks(&shape)))?;
     let own_solvers = OwnTraining::solvers(&asked.own, common, &solver(asked, job), rate(job))?;
-    if job.privacy.masks && !own_solvers.0.is_empty() {
+    if job.privacy.is_masked() && !own_solvers.0.is_empty() {
         let what = "masks need one message to all, and solvers of single clients differ";
         return refuse(what, "take the solvers of single clients out, or `masks`")
             .at("privacy.masks");

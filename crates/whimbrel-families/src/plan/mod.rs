@@ -382,7 +382,7 @@ impl Plan {
     pub fn notes(&self) -> Vec<String> {
         let mut all = self.notes.clone();
         all.extend_from_slice(&self.fit.notes);
-        all.extend(self.common.job.privacy.masks.then(|| NO_FIGURES.to_owned()));
+        all.extend(self.common.job.privacy.is_masked().then(|| NO_FIGURES.to_owned()));
         all
     }
 
@@ -476,7 +476,7 @@ impl Common {
     /// Refuses a stage whose messages are not masked, if the job asks for masks.
     fn check_masked(&self, stage: &Stage) -> whimbrel_core::Result<()> {
         let declared = stage.method.declare();
-        if !self.job.privacy.masks || declared.steps > 1 {
+        if !self.job.privacy.is_masked() || declared.steps > 1 {
             return Ok(());
         }
         let what = format!("the messages of the stage `{}` cannot be masked", stage.name);

@@ -44,7 +44,7 @@ impl Plan {
     fn without_rows(job: &Job, facts: &Facts, files: Files<'_>, trust: Trust) -> Result<Self> {
         let mut common = Common::new(job, facts)?;
         common.trust = trust;
-        if job.privacy.masks {
+        if job.privacy.is_masked() {
             common.secret = MaskSecret::Random(random_bytes()?);
         }
         // The losses of [simulation] do not apply to a network.

@@ -169,7 +169,7 @@ impl Fit for RegressionFit {
             let what = "the inverse link needs an intercept: means must be positive";
             report(&["model", "intercept"], what, "take it out");
         }
-        if self.keys.baseline && job.privacy.masks {
+        if self.keys.baseline && job.privacy.is_masked() {
             let what = "masks hide sums over clients, and a baseline hazard is one client's";
             report(&["model", "baseline"], what, "take it out, or `masks`");
         }
@@ -215,6 +215,10 @@ impl Fit for RegressionFit {
     }
 
     fn sends_exact_sums(&self) -> bool {
+        true
+    }
+
+    fn is_served_masked(&self) -> bool {
         true
     }
 }

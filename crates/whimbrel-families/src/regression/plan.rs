@@ -11,12 +11,20 @@ use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::masked::Masks;
 use whimbrel_methods::newton::Newton;
 use whimbrel_methods::pooled::ExactSums;
+use whimbrel_methods::settings::Budget;
 use whimbrel_models::glm::{Asked, Design, Errors, Factor, Model, Term};
 
-/// Most rounds unless the job gives them.
+/// Most rounds unless the job gives them; fits to columns that are not very skewed take up to 25. Each is a question
+/// that a client answers.
+const ROUNDS: u32 = 40;
+/// Most rounds.
 const ROUNDS_MAX: u32 = 100;
 /// Most classes that a message lists.
 const CLASSES_SHOWN: usize = 5;
+
+/// Warning for sums without masks.
+const COMPUTABLE: &str = "without masks a coordinator that chooses its questions can compute rows of a client from \
+    its sums; `masks = true` in [privacy] (from three clients on) shows it sums over all clients only";
 
 struct RegressionPlan {
     method: Newton,
@@ -36,7 +44,10 @@ pub(super) fn planned(asked: &RegressionFit, on: &Basis<'_>) -> Result<Planned> 
             min_group: common.privacy().min_group.unwrap_or(1) as usize,
         },
         tests: asked.inference.tests,
-        rounds: common.budget().rounds_max().map_or(ROUNDS_MAX, |rounds| rounds.min(ROUNDS_MAX)),
+        rounds: match common.budget() {
+            Budget::Rounds(rounds) => rounds.min(ROUNDS_MAX),
+            Budget::Epochs(_) | Budget::Converged(_) => ROUNDS,
+        },
         min_group: common.privacy().min_group,
         baseline: asked.keys.baseline,
         model,
@@ -49,6 +60,9 @@ pub(super) fn planned(asked: &RegressionFit, on: &Basis<'_>) -> Result<Planned> 
             "{} clients and {p} coefficients: clustered errors need more clients than coefficients",
             common.clients
         ));
+    }
+    if masks.is_none() && on.rows.is_none() {
+        warnings.push(COMPUTABLE.into());
     }
     let settings = vec![format!("coefficients: {}", method.model.names().join(", "))];
     let rounds = Some(method.rounds);

@@ -4,9 +4,10 @@ use crate::cells::TABLE;
 use crate::plans::{failure, plan, run};
 use crate::{has, parse, refusal};
 use whimbrel_core::Wire;
-use whimbrel_engine::Outcome;
+use whimbrel_engine::{Consent, Outcome};
 use whimbrel_families::Job;
 use whimbrel_families::load::load;
+use whimbrel_families::plan::{Facts, Plan};
 
 const GRID: &str = "[uplink]\ncodec = \"grid\"\n";
 const MASKS: &str = "[privacy]\nmasks = true\n";
@@ -120,6 +121,39 @@ fn a_void_round_counts_as_one_without_uploads() {
     assert!(of(4, MASKS) == of(9, ""));
     assert!(of(3, MASKS) == of(3, ""));
     assert!(of(3, &format!("{MASKS}min_cohort = 7\n")) == of(9, ""));
+}
+
+/// Regressions are served under masks if their job is silent and could ask for them; otherwise their coordinator
+/// is told that its sums tell more.
+#[test]
+fn regressions_are_served_under_masks() {
+    let (three, two) = ("clients = [\"a\", \"b\", \"c\"]\n", "clients = 2\n");
+    let (cox, glm) = ("kind = \"cox\"\n", "kind = \"glm\"\n");
+    let baseline = &format!("{cox}baseline = true\n")[..];
+    for (model, rest, federation, is_masked) in [
+        (glm, "", three, true),
+        (cox, "rounds = 7\n[privacy]\nmin_group = 9\n", "clients = 3\n", true),
+        (glm, "[privacy]\nmasks = false\n", three, false),
+        (glm, "", two, false),
+        (glm, "", &format!("{three}deadline_s = 5\n"), false),
+        (baseline, "", three, false),
+    ] {
+        let job = parse(&format!(
+            "[data]\nsource = \"csv\"\ncolumns = [\"x\"]\ntarget = \"y\"\n[model]\n{model}\
+             [method]\nkind = \"newton\"\n{rest}[federation]\n{federation}"
+        ));
+        let served = job.served();
+        assert_eq!(served.privacy.is_masked(), is_masked, "{model}{rest}{federation}");
+        let group = if rest.contains('9') { 9 } else { 5 };
+        assert_eq!(served.privacy.min_group, Some(group));
+        let plan = Plan::on_network(&served, &Facts::on_network(&served).unwrap()).unwrap();
+        let told = plan.warnings().join("\n").contains("can compute rows of a client");
+        assert!(told != is_masked && !job.privacy.is_masked(), "{model}{rest}{federation}");
+        let most = if rest.contains('7') { 27 } else { 60 };
+        let rounds = plan.agreements(&Consent::default()).unwrap()[0].rounds();
+        assert_eq!(rounds, most + 10, "openings, rounds and repetitions");
+    }
+    assert!(!parse(&mixture(4, "fedem", GRID)).served().privacy.is_masked());
 }
 
 #[test]

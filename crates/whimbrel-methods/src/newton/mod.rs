@@ -130,10 +130,10 @@ impl Newton {
         self.model.misfit_parts(&self.asked).iter().sum()
     }
 
-    /// The most rounds: a round in which clients were missing is repeated, and the sums at the
-    /// estimate take one more.
+    /// The most exchanges at coefficients: the rounds, and the sums at the estimate, which are repeated if clients
+    /// were missing.
     fn rounds_max(&self) -> u32 {
-        self.rounds.saturating_mul(2).saturating_add(1)
+        self.rounds.saturating_add(OPENINGS_MAX)
     }
 
     /// The points of the next exchange; `None` once the fit is complete.

@@ -171,7 +171,7 @@ fn reads_rows(masks: bool) -> String {
 
 /// The rule of the smallest group in one sentence.
 fn group_sentence(job: &Job) -> Option<String> {
-    let masks = job.privacy.masks;
+    let masks = job.privacy.is_masked();
     let reads = reads_rows(masks);
     Some(match (job.privacy.groups(), job.fit.keeps_groups(job)) {
         // Noise is in the sums before anybody reads them.
@@ -181,6 +181,11 @@ fn group_sentence(job: &Job) -> Option<String> {
             "The messages are computed from surrogates of your rows. Whatever is asked, they tell the size, the \
              mean and the rounded covariance of each group of at least {group} similar rows, and the covariance \
              of all rows. A value that a whole group shares is not hidden."
+        ),
+        (Some(group), _) if job.fit.is_served_masked() && !masks => format!(
+            "Each number is a sum over at least {group} of your rows, or is left out. A coordinator that chooses its \
+             questions can still compute single rows from such sums; `masks = true` in the job would show it \
+             sums over the rows of all clients only."
         ),
         (Some(group), _) => format!(
             "Each number is a sum over at least {group} of your rows, or is left out. Somebody who chooses \

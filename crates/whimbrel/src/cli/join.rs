@@ -470,7 +470,7 @@ pub fn leave_command(folder: &Path, identity: Option<(&Path, &Path)>) -> Result<
         format::count(ledger.answers())
     ));
     if plan.uplink().has_memory() {
-        let why = if job.privacy.masks {
+        let why = if job.privacy.is_masked() {
             "under masks nobody else knows it"
         } else {
             "the coordinator keeps the sum over clients and not their parts"
@@ -480,7 +480,7 @@ pub fn leave_command(folder: &Path, identity: Option<(&Path, &Path)>) -> Result<
              without it begins: {why}"
         ));
     }
-    if job.privacy.masks {
+    if job.privacy.is_masked() {
         note("  the other clients end, too, unless they joined with --partial-rounds");
     }
     if let Some(lines) = privacy::ledger_lines(&job, &plan, &ledger, folder)? {

@@ -119,7 +119,7 @@ pub fn sentence(job: &Job, plan: &Plan) -> Option<String> {
         PrivacyUnit::Client => "your rows were",
     };
     let times = format::count((1.0 / guarantee.delta) as u64);
-    let noise = if job.privacy.masks {
+    let noise = if job.privacy.is_masked() {
         "Each client adds its share of the noise before its messages are hidden in a sum."
     } else {
         "The coordinator adds the noise and is trusted for it: it sees your messages without noise."

@@ -37,7 +37,7 @@ pub fn trust_of_client(
     job: &Job,
     partial: bool,
 ) -> Result<Trust> {
-    if !job.privacy.masks {
+    if !job.privacy.is_masked() {
         return match given {
             None => Ok(Trust::default()),
             Some(_) => Err(Failure::config("--roster has no meaning: the job has no masks")),
@@ -94,7 +94,7 @@ fn partial(job: &Job, clients: usize) -> Option<String> {
         Participation::PerClient { .. } => true,
     };
     let deadline = job.federation.as_ref().and_then(|federation| federation.deadline_s);
-    match (job.privacy.masks, sampled, deadline) {
+    match (job.privacy.is_masked(), sampled, deadline) {
         (true, true, _) => Some("the job samples the clients of a round".into()),
         (true, false, Some(s)) => Some(format!("rounds close {s} s after they began")),
         _ => None,

@@ -76,7 +76,7 @@ fn serve(args: &Serve) -> Result<u8> {
         args.probes.as_deref().map(|address| listen_on(address, "--probes")).transpose()?;
     let (dir, listener) = open(args, &job, &federation)?;
     plan.warnings().iter().for_each(|w| warning(w));
-    if job.privacy.masks {
+    if job.privacy.is_masked() {
         note(NO_FIGURES);
     }
     if !plan.evaluates() && plan.private().is_none() && plan.rounds() != Some(0) {
@@ -185,12 +185,11 @@ fn read_federation(args: &Serve) -> Result<(Job, Federation)> {
     }
     leave_out(federation, &args.without)?;
     let federation = federation.clone();
-    // A run resumes with the rule that it began with.
+    // A run resumes with the rules that it began with.
     let before = args.out.as_ref().filter(|_| args.resume).and_then(|run| job_before(run));
-    job.privacy.min_group = match before {
-        Some(before) if job.privacy.min_group.is_none() => before.privacy.min_group,
-        _ => job.served_group(),
-    };
+    let privacy = before.unwrap_or_else(|| job.served()).privacy;
+    job.privacy.min_group = job.privacy.min_group.or(privacy.min_group);
+    job.privacy.masks = job.privacy.masks.or(privacy.masks);
     Ok((job, federation))
 }
 

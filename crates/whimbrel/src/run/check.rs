@@ -91,9 +91,8 @@ impl Checked {
     /// Checks a job whose rows are with clients.
     fn served(job: &Job, to: &dyn Listener) -> Result<Self> {
         let facts = Facts::on_network(job)?;
-        let plan = Plan::on_network(job, &facts)?;
-        let mut served = job.clone();
-        served.privacy.min_group = job.served_group();
+        let served = job.served();
+        let plan = Plan::on_network(&served, &facts)?;
         let offered = Box::new(Offer::of(&served, &facts)?.plan()?);
         plan.warnings().iter().for_each(|w| to.warning(w));
         let found = Findings::Served { offered, columns: facts.columns.clone() };

@@ -55,7 +55,15 @@ fn the_screen_begins_with_the_computation_and_has_no_jargon() {
         (
             classes("kind = \"glm\"\nfamily = \"binomial\"", "kind = \"newton\""),
             "(binomial)",
-            "information matrix",
+            "in a sum over at least 3 clients: before the rounds: sums",
+        ),
+        (
+            classes(
+                "kind = \"glm\"\nfamily = \"binomial\"",
+                "kind = \"newton\"\n\n[privacy]\nmasks = false",
+            ),
+            "(binomial)",
+            "A coordinator that chooses its questions can still compute single rows from such sums",
         ),
         (
             classes("kind = \"mlp\"\nhidden = [4]", "kind = \"fedavg\"\nrounds = 5\nstep = 0.1"),

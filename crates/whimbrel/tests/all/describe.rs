@@ -196,6 +196,9 @@ fn small_cells_follow_from_no_margin() {
         }
     }
     assert!(hidden > 0, "the data have small cells");
+    // No edge is left, and the totals stay.
+    let all = curve_of(&summary, "all");
+    assert!(list(&all["points"]).is_empty() && all["events"].as_f64() > Some(4.0), "{all}");
 }
 
 /// Figures of rows summed in another order; edges follow from means.

@@ -351,22 +351,23 @@ fn a_masked_job_ends_in_the_bits_of_the_simulated_and_of_the_unmasked_one() {
     assert_eq!(figures(&plain), figures(&sandbox));
 }
 
-/// A regression under masks over a network ends in the bits of the simulation without masks.
+/// A regression is served under masks unless the job says otherwise, and ends in the bits of the simulation
+/// without masks.
 #[test]
 fn a_masked_regression_ends_in_the_bits_of_the_unmasked_one() {
-    let job = |masks: &str| {
+    let job = |privacy: &str| {
         format!(
             "name = \"wards\"\nseed = 7\n[data]\nsource = \"csv\"\npath = \"all.csv\"\n\
              client = \"ward\"\ntarget = \"b\"\n[model]\nkind = \"glm\"\n[method]\n\
-             kind = \"newton\"\nerrors = \"clustered\"\n[privacy]\n{GROUP}\n{masks}\
+             kind = \"newton\"\nerrors = \"clustered\"\n{privacy}\
              [federation]\nclients = [\"west\", \"east\", \"north\"]\n\
              listen = \"127.0.0.1:0\"\ndashboard = false\nheartbeat_s = 1\n"
         )
     };
     let sandbox = wards(1, "");
-    sandbox.write("job.toml", &job(""));
+    sandbox.write("job.toml", &job(&format!("[privacy]\n{GROUP}\n")));
     sandbox.ok(&["run", "job.toml", "--out", "plain"]);
-    sandbox.write("job.toml", &job("masks = true\n"));
+    sandbox.write("job.toml", &job(""));
     serve_to_end(&sandbox);
     let model =
         |of: &str| fs::read(sandbox.path(&format!("{of}/model/model.safetensors"))).unwrap();

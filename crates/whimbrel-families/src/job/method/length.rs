@@ -15,7 +15,7 @@ define_keys! {
         unset "set by `epochs`; one of the two is required, except for mixtures, which by default stop \
          once the server's update stays below 1e-5 of its largest for three rounds, after \
          1000 (1 + omega) / participation rounds at most, and for newton, which stops by itself, \
-         after 100 rounds at most";
+         after 40 rounds at most; it takes up to 100";
     /// passes over all rows or observed cells
     pub EPOCHS = "epochs", POSITIVE, unset "set by `rounds`; one of the two is required";
     /// rows (of a table with gaps: observed cells) per local step of a client
