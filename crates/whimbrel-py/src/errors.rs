@@ -27,7 +27,7 @@ create_exception!(
 );
 
 /// The arguments and functions that carry out the remedies in hints.
-const WAYS: [(&str, &str); 11] = [
+const WAYS: [(&str, &str); 12] = [
     (remedy::OTHER_FOLDER, "`out`"),
     (remedy::NAME_FOLDER, "`out`"),
     (remedy::NEW_RUN, "without existing=\"resume\""),
@@ -39,6 +39,7 @@ const WAYS: [(&str, &str); 11] = [
     (remedy::NO_CLIENT, "without `client`"),
     (remedy::ADAPT, "`adapt`"),
     (remedy::GIVE_FILE, "`data`"),
+    (remedy::DRAFT, "`whimbrel new`"),
 ];
 
 /// The exception of a failure, by who must act.

@@ -29,7 +29,7 @@ pub fn bytes(bytes: &[u8]) -> Result<()> {
 }
 
 /// The options that carry out the remedies in hints.
-const OPTIONS: [(&str, &str); 11] = [
+const OPTIONS: [(&str, &str); 12] = [
     (remedy::OTHER_FOLDER, "--out"),
     (remedy::NAME_FOLDER, "--out DIR"),
     (remedy::NEW_RUN, "without --resume"),
@@ -41,6 +41,7 @@ const OPTIONS: [(&str, &str); 11] = [
     (remedy::NO_CLIENT, "without --client"),
     (remedy::ADAPT, "`whimbrel adapt RUN --data ROWS --out FOLDER`, then --client FOLDER"),
     (remedy::GIVE_FILE, "--data"),
+    (remedy::DRAFT, "`whimbrel new`"),
 ];
 
 /// Prints the reason for a failure.
