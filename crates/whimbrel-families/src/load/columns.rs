@@ -66,6 +66,7 @@ pub(super) fn quoted(names: &[String]) -> String {
 
 /// Notes the columns of a file with the cells of a table.
 pub(super) fn of_cells(header: &[String], csv: &Csv, described: &Described) -> String {
+    let in_memory = matches!(csv.path, Input::Rows(_));
     let (mut used, mut left_out) = (Vec::new(), Vec::new());
     for name in header {
         let part = match &csv.partition {
@@ -79,6 +80,7 @@ pub(super) fn of_cells(header: &[String], csv: &Csv, described: &Described) -> S
         };
         let is_wide = csv.cells.value.is_none();
         match (part, &csv.columns) {
+            (Some("client"), _) if in_memory => {}
             (Some(part), _) => used.push(format!("{name:?} ({part})")),
             (None, Some(columns)) if is_wide && !columns.contains(name) => {
                 left_out.push(format!("{name:?} (not in `columns`)"));

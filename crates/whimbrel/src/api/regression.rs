@@ -190,7 +190,8 @@ impl RegressionFit {
         self.run.tests()
     }
 
-    /// The steps `[time, cumulative hazard]` of a client's baseline, of a fit with [`Cox::baseline`](Estimator::baseline).
+    /// The steps `[time, cumulative hazard]` of a client's baseline, of a fit with
+    /// [`Cox::baseline`](Estimator::baseline).
     pub fn baseline(&self, client: &str) -> Result<&[[f64; 2]]> {
         let id = self.run.clients().iter().position(|name| name == client);
         let steps = id.map(|id| self.run.tensor(&format!("baseline.{id}"))).unwrap_or_default();
@@ -221,7 +222,8 @@ impl RegressionFit {
     }
 
     /// The mean of each row, which is the probability of the second of two classes in byte order of their names;
-    /// of several classes the probability of the first; of [`Cox`] the relative hazard. [`Run::predict`] has the probabilities of all classes.
+    /// of several classes the probability of the first; of [`Cox`] the relative hazard. [`Run::predict`] has
+    /// the probabilities of all classes.
     pub fn predict(&self, rows: &Rows) -> Result<Vec<f64>> {
         let numbers = numeric(&self.run.predict(rows)?).into_iter().next();
         numbers.ok_or_else(|| Error::internal("a regression predicts numbers").into())

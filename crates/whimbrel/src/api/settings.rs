@@ -228,6 +228,9 @@ fn by_key(mut errors: Errors) -> Failure {
     for error in &mut errors.errors {
         error.file = error.key.clone();
         error.place = None;
+        if let Some((table, _)) = error.key.rsplit_once('.') {
+            error.message = error.message.replace(&format!(" in [{table}]"), "");
+        }
     }
     by_setters(errors.into())
 }

@@ -207,7 +207,7 @@ fn remedies_are_setters() {
     let arms = [arms.targets((0..20).map(|i| (i * i % 7) as f64))];
     let factor = LinearRegression::new().set("schema.arm.type", "category").fit(&arms).unwrap();
     let other = Rows::from_rows([[1.0, 7.0]]).columns(["x", "arm"]);
-    let alone = mixture().set("model.covariance_floor", 0.9).set("model.reg_covar", 0.0);
+    let alone = mixture().covariance(Covariance::Full).set("model.covariance_floor", 0.99);
     let simulate = || Simulate::new(Broken(2, 0.5), 3);
     let errors = [
         (mixture().cohort(9).fit(&plain()).err(), "hint: a cohort has at most all clients"),
@@ -229,7 +229,7 @@ fn remedies_are_setters() {
         ),
         (
             MixtureOfLearners::new(2, 5).learner("mpl").fit(&linear(2, 10)).err(),
-            "hint: did you mean \"mlp\"? `kind` takes \"linear\", \"logistic\"",
+            "hint: did you mean \"mlp\"? `kind` takes \"linear\", ",
         ),
         (alone.fit(&plain()).err(), "or use `.standardize()` where columns differ"),
         (
@@ -250,7 +250,7 @@ fn remedies_are_setters() {
     let fit = mixture().rounds(1).fit(&plain()).unwrap();
     let detail = fit.run().ending_detail();
     assert!(detail.contains("after 1 round") && !detail.contains("1 rounds"), "{detail}");
-    let notes = fit.run().notes().concat() + &line.run().notes().concat();
+    let notes = [fit.run(), line.run(), table.run()].map(|run| run.notes().concat()).concat();
     assert!(!notes.contains("\"client\"") && !notes.contains("\"target\""), "{notes}");
     assert_eq!(factor.coefficients().unwrap().len(), 2);
     let masked = mixture().set("privacy.masks", true).uplink(Codec::grid(16)).rounds(3);
