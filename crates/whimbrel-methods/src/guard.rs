@@ -51,7 +51,8 @@ impl Withheld {
         let said: Vec<String> =
             each.map(|(n, what, fate)| format!("{} {fate}", count(*n, what))).collect();
         let carry = if self.rows > 0 { " or carry such sums" } else { "" };
-        let why = format!("fewer than min_group = {group} rows of a client have such values{carry}");
+        let why =
+            format!("fewer than min_group = {group} rows of a client have such values{carry}");
         (!said.is_empty()).then(|| format!("withheld: {}; {why}", said.join(", ")))
     }
 }
