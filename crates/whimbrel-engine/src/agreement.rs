@@ -253,7 +253,7 @@ impl Ledger {
         self.stages.iter().map(|answered| answered.withheld).sum()
     }
 
-    /// Renews the consent: the limits apply anew from the current stage on.
+    /// Renews the consent: the limits count from the current stage on.
     pub fn renew(&mut self) {
         self.before = self.answers();
         self.bytes_before += self.bytes();

@@ -401,7 +401,7 @@ impl<K: MixtureKeys> EmFit<K> {
         let report = |what: &str, hint: &str| {
             source.report_at(&["method", "step"], what, hint);
         };
-        let everyone = job.method.participation == Participation::Probability(1.0);
+        let everyone = job.method.participation == Participation::default();
         match job.method.step {
             Step::Parts { .. } => report(
                 "the EM methods have one step",

@@ -558,8 +558,8 @@ mod tests {
         method.sums(&Down { means, scales, points: vec![point], last }, rows)
     }
 
-    /// Far from the estimate sums overflow, or rest on few rows: the client refuses the point, and what it
-    /// sends instead is no vector of zeros.
+    /// Far from the estimate sums overflow, or rest on few rows: the client refuses the point, and its answer
+    /// is not a vector of zeros.
     #[test]
     fn refused_points_are_answered_at_a_nearer_one() {
         for (family, near, far) in [

@@ -24,7 +24,7 @@ const LN_ALPHA_MIN: f64 = -16.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum End {
-    /// It goes on.
+    /// Not ended.
     None,
     Converged,
     /// Coefficients are infinite.

@@ -102,10 +102,8 @@ fn summary(
     if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
         put("space", "components".into());
     }
-    let theory = plan.theory(&outcome.delivered);
-    if !theory.is_empty() {
-        let constants = theory.into_iter().map(|(name, value)| (name, number(value)));
-        put("theory", Value::Object(constants.collect()));
+    if let Some((key, constants)) = plan.constants(&outcome.delivered) {
+        put(key, Value::Object(constants));
     }
     let mut notes = plan.notes();
     notes.extend(plan.warnings());

@@ -266,7 +266,7 @@ fn read(file: &Path, kind: FileKind) -> Result<(Arc<Dataset>, Spelling)> {
     Ok((data, spelling))
 }
 
-/// Sentences on numbers that may mark gaps, with the line of the job that would say so.
+/// Sentences on numbers that may mark gaps, with the line of the job that declares them.
 fn doubts(
     file: &Path,
     kind: FileKind,
