@@ -19,7 +19,7 @@ impl Packet {
         self.0.len()
     }
 
-    /// Whether there are no bytes: the zero vector of most codecs.
+    /// Whether the packet is empty, as most codecs write the zero vector.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -5,7 +5,7 @@
 
 use crate::declare::Measure;
 use crate::method::{
-    Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Place, Sender, Status, Task,
+    Artifact, Bind, ClientGroup, Declaration, Done, Evaluate, Metric, Place, Sender, Status, Task,
 };
 use crate::{ClientData, ClientId, Error, InTurn, Key, Message, Result, Spread, State, Wire};
 use std::any::Any;
@@ -79,7 +79,7 @@ pub struct DynDone {
     /// Its state once the upload is accepted.
     pub client: Opaque,
     pub up: Vec<u8>,
-    /// [`Method::withheld`](crate::method::Method::withheld) of the upload.
+    /// [`Done::withheld`](crate::method::Done::withheld).
     pub withheld: u32,
 }
 
@@ -202,9 +202,10 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
             Ok(Task { client, down: task.down.read()?, data, key: task.key })
         });
         let done = for_readable(typed, |tasks| self.0.local_steps(&tasks, threads));
-        let erase = |(client, up): (M::Client, M::Up)| {
-            let (client, withheld) = (Box::new(client), self.0.withheld(&up));
-            DynDone { client, up: up.to_bytes(), withheld }
+        let erase = |Done { client, up, withheld }: Done<M>| DynDone {
+            client: Box::new(client),
+            up: up.to_bytes(),
+            withheld,
         };
         threads.map(done, |done| done.map(erase))
     }

@@ -71,7 +71,7 @@ impl Error {
         Self::Internal { what: what.into(), hint: None }
     }
 
-    /// Adds the line `hint: ...`, which says what would be right.
+    /// Adds the line `hint: ...`, with the remedy.
     #[must_use]
     pub fn hint(mut self, text: impl Into<String>) -> Self {
         *self.hint_mut() = Some(text.into());

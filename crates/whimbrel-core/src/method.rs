@@ -75,30 +75,26 @@ pub trait Method: Send + Sync + 'static {
     fn place(&self, _client: &Self::Client, _down: &Self::Down) -> Result<Place> {
         Ok(Place::default())
     }
-    /// A client's work: its state once its upload is accepted, and the upload.
+    /// A client's work.
     fn local_step(
         &self,
         client: &Self::Client,
         down: &Self::Down,
         data: &Self::Data,
         key: Key,
-    ) -> Result<(Self::Client, Self::Up)>;
+    ) -> Result<Done<Self>>;
     /// The work of several clients, by default one after the other. Each result must equal that of
     /// [`Method::local_step`], to the bit. The caller's threads may share parts of it.
     fn local_steps(
         &self,
         tasks: &[Task<'_, Self>],
         _threads: &dyn Spread,
-    ) -> Vec<Result<(Self::Client, Self::Up)>>
+    ) -> Vec<Result<Done<Self>>>
     where
         Self: Sized,
     {
         let step = |t: &Task<'_, Self>| self.local_step(t.client, &t.down, t.data, t.key);
         tasks.iter().map(step).collect()
-    }
-    /// The parts of this message that the client withheld because too few rows determine them.
-    fn withheld(&self, _up: &Self::Up) -> u32 {
-        0
     }
     /// Adds one upload. The result must not depend on the order of calls.
     fn absorb(
@@ -134,7 +130,7 @@ pub trait Evaluate: Method {
     type Ask: Wire + Send + Sync + 'static;
     /// A client's answer.
     type Answer: Wire;
-    /// The global state at the begin of an evaluation that takes exchanges of its own
+    /// The global state at the start of an evaluation by separate exchanges
     /// ([`Next::Evaluation`]); `None` if clients are asked instead, or if these exchanges are over.
     fn begin(&self, _: &Self::Server) -> Result<Option<Self::Server>> {
         Ok(None)
@@ -334,6 +330,22 @@ pub struct Task<'a, M: Method> {
     /// Its rows.
     pub data: &'a M::Data,
     pub key: Key,
+}
+
+/// One client's finished work.
+pub struct Done<M: Method + ?Sized> {
+    /// Its state once the upload is accepted.
+    pub client: M::Client,
+    pub up: M::Up,
+    /// The parts of the upload that the client withheld because too few rows determine them.
+    pub withheld: u32,
+}
+
+impl<M: Method + ?Sized> Done<M> {
+    /// Work from which nothing is withheld.
+    pub fn new(client: M::Client, up: M::Up) -> Self {
+        Self { client, up, withheld: 0 }
+    }
 }
 
 /// The sender of an upload.

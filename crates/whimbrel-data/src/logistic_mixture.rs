@@ -117,10 +117,9 @@ impl LogisticMixtureSpec {
     fn check(&self) -> Result<()> {
         let Self { clients, components, dimension, alpha, .. } = *self;
         if clients == 0 || components == 0 || dimension == 0 {
-            let what = format!(
-                "{clients} clients of {components} components in {dimension} dimensions are empty"
-            );
-            return Err(Error::config(what).hint("all three must be positive"));
+            return Err(Error::config(format!(
+                "{clients} clients, {components} components, {dimension} dimensions: all must be positive"
+            )));
         }
         if !(alpha >= 0.0 && alpha.is_finite()) {
             let what = format!("alpha = {alpha} is not the concentration of a Dirichlet law");

@@ -7,8 +7,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use std::hint::black_box;
 use std::sync::Arc;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Evaluate, Method, Metric, Next,
-    Sender, Status,
+    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Done, Evaluate, Method, Metric,
+    Next, Sender, Status,
 };
 use whimbrel_core::{Bound, ClientData, ClientId, Erased, Error, Key, Probability, Result, Shared};
 use whimbrel_engine::keys::StageKeys;
@@ -67,14 +67,8 @@ impl Method for Echo {
         Ok(((), broadcast.clone()))
     }
 
-    fn local_step(
-        &self,
-        (): &(),
-        down: &Shared<Vec<f64>>,
-        (): &(),
-        _: Key,
-    ) -> Result<((), Vec<f64>)> {
-        Ok(((), down.get()?.to_vec()))
+    fn local_step(&self, (): &(), down: &Shared<Vec<f64>>, (): &(), _: Key) -> Result<Done<Self>> {
+        Ok(Done::new((), down.get()?.to_vec()))
     }
 
     fn absorb(&self, fold: &mut u32, _: Sender<'_, ()>, up: Vec<f64>) -> Result<()> {

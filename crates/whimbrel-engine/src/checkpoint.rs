@@ -221,7 +221,7 @@ impl Store {
         Ok((Self { folder: folder.to_path_buf(), journal, metrics }, checkpoint))
     }
 
-    /// [`Store::resume`] with lost metrics, which are created anew: no computation depends on them.
+    /// [`Store::resume`] with lost metrics, which start empty: no computation depends on them.
     pub fn resume_without_metrics(folder: &Path) -> Result<(Self, Checkpoint)> {
         let (lines, checkpoint) = Self::read(folder)?;
         let journal = lines.of_journal().resume(folder)?;
@@ -235,7 +235,7 @@ impl Store {
         let bytes = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
         decode(&bytes).map_err(|e| {
             Error::storage(path.display(), format!("the checkpoint cannot be used: {e}"))
-                .hint("restore the folder from a copy, or start anew")
+                .hint("restore the folder from a copy, or start a new run")
         })
     }
 

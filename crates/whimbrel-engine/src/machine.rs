@@ -306,7 +306,7 @@ impl Machine {
         matches!(self.status.next, Next::Continued(_) | Next::Evaluation(_))
     }
 
-    /// Begins an evaluation that takes exchanges of its own; `false` if it needs none, or no more.
+    /// Begins an evaluation by separate exchanges; `false` if it needs none, or no more.
     pub fn begin_evaluation(&mut self) -> Result<bool> {
         let begun = self.method.begin(&self.server)?;
         let is_begun = begun.is_some();

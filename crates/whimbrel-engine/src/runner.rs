@@ -30,7 +30,7 @@ pub trait Runner {
     fn acknowledge(&mut self) -> Result<()> {
         Ok(())
     }
-    /// Begins an evaluation that takes exchanges of its own, which the next steps run; `false` if it
+    /// Begins an evaluation by separate exchanges, which the next steps run; `false` if it
     /// needs none, or no more.
     fn begin_evaluation(&mut self) -> Result<bool> {
         Ok(false)

@@ -81,7 +81,7 @@ impl Saved {
             let at = id.0 as usize;
             // A client joins with the next id, or with one that was kept for it.
             if at > self.records.len() + IDS_AHEAD_MAX {
-                return Err(Error::storage("journal", format!("{id} is no client's id")));
+                return Err(Error::storage("journal", format!("{id} is not a client's id")));
             }
             if self.records.len() <= at {
                 self.records.resize(at + 1, None);

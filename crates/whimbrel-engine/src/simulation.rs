@@ -1,4 +1,4 @@
-//! A job's stages on this machine: the rows of all clients are bound anew for each stage.
+//! A job's stages on this machine: the rows of all clients are bound again for each stage.
 
 use crate::decentralised::Neighbours;
 use crate::enrolment::enrol_one;

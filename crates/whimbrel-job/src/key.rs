@@ -26,7 +26,7 @@ pub struct JobKey {
 /// The rule for an absent key.
 #[derive(Clone, Copy, Debug)]
 pub enum Fallback {
-    /// An error.
+    /// The job is refused.
     Required,
     /// Computed later or unset, as this text explains.
     Unset(&'static str),

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 use whimbrel_codec::channel::{UpRule, Uplink};
 use whimbrel_codec::{Codec, Inclusion, SharedGrid};
-use whimbrel_core::method::{Bind, Sender};
+use whimbrel_core::method::{Bind, Done, Sender};
 use whimbrel_core::{ClientData, ClientId, FeatureRows, Key, Labelled, Method, StepSize, Wire};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::masked::{MaskSecret, Masked, Masks, Trust};
@@ -104,14 +104,15 @@ fn exchanges<M: Method>(
                 let mut cost = Cost { ms: f64::INFINITY, up: 0, down: down.to_bytes().len() };
                 for _ in 0..REPEATS {
                     let clock = Instant::now();
-                    let (state, up) = method.local_step(client, &down, data, key).expect("a step");
-                    let up = black_box((state.to_bytes(), up.to_bytes())).1.len();
+                    let done = method.local_step(client, &down, data, key).expect("a step");
+                    let up = black_box((done.client.to_bytes(), done.up.to_bytes())).1.len();
                     let ms = 1e3 * clock.elapsed().as_secs_f64();
                     cost = Cost { ms: ms.min(cost.ms), up, ..cost };
                 }
                 costs.push(cost);
             }
-            let (state, up) = method.local_step(client, &down, data, key).expect("a step");
+            let Done { client: state, up, .. } =
+                method.local_step(client, &down, data, key).expect("a step");
             let from = Sender { id: *id, inclusion: 1.0, peer: &staged };
             method.absorb(&mut fold, from, up).expect("an upload");
             (clients[i], peers[i]) = (state, staged);

@@ -3,7 +3,7 @@
 
 use crate::federated::BindRows;
 use crate::no_evaluation::no_evaluation;
-use whimbrel_core::method::{Artifact, Bind, Declaration, Disclosure, Next, Sender, Status};
+use whimbrel_core::method::{Artifact, Bind, Declaration, Disclosure, Done, Next, Sender, Status};
 use whimbrel_core::{ClientData, ClientId, Key, Method, Result, Wire, vector};
 
 /// One message from every client, and the pooled result.
@@ -81,8 +81,8 @@ impl<S: OneShot> Method for Once<S> {
         Ok(((), ()))
     }
 
-    fn local_step(&self, (): &(), (): &(), _: &S::Data, _: Key) -> Result<((), ())> {
-        Ok(((), ()))
+    fn local_step(&self, (): &(), (): &(), _: &S::Data, _: Key) -> Result<Done<Self>> {
+        Ok(Done::new((), ()))
     }
 
     fn absorb(&self, (): &mut (), _: Sender<'_, ()>, (): ()) -> Result<()> {

@@ -187,6 +187,11 @@ impl Batch<Option<u32>> {
 }
 
 impl Batch {
+    /// The default of `replacement`.
+    pub const REPLACEMENT: bool = true;
+    /// The default of `local_steps`.
+    pub const LOCAL_STEPS: u32 = 1;
+
     /// Conditional expectations per upload of a client with this number of rows.
     pub fn expectations(&self, rows: u64) -> u64 {
         match *self {

@@ -122,7 +122,7 @@ impl DurableRun {
         Ok(Self { folder, store, wal, checkpoint, seconds_before, naming, board, stop })
     }
 
-    /// Resumes a run. Without a checkpoint and a closed exchange it is created anew, and clients
+    /// Resumes a run. Without a checkpoint and a closed exchange it is created again, and clients
     /// repeat their uploads.
     pub fn resume(folder: &Path, board: Board, stop: Arc<AtomicBool>) -> Result<Self> {
         let inspection = Inspection::of(folder)?;

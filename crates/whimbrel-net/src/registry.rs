@@ -55,7 +55,7 @@ pub struct Redeemer<'a> {
 }
 
 /// A list that is not written yet. Invitations are printed before the list is written, since tokens
-/// cannot be recovered from it; after a crash in between, the next process begins anew.
+/// cannot be recovered from it; after a crash in between, the next process makes a new list.
 pub struct Draft {
     list: ClientList,
 }

@@ -40,7 +40,7 @@ impl Repairable {
         Ok(Self { inspection, folder: folder.to_path_buf(), checkpoint, _lock: lock })
     }
 
-    /// Whether `metrics.jsonl` is lost and begins anew.
+    /// Whether `metrics.jsonl` is lost and starts empty.
     pub fn begins_metrics(&self) -> bool {
         self.inspection.faults.iter().any(|fault| fault.file == METRICS)
     }

@@ -27,9 +27,14 @@ pub enum Length {
     Steps(u32),
 }
 
+impl Length {
+    /// The default number of passes.
+    pub const EPOCHS: u32 = 1;
+}
+
 impl Default for Length {
     fn default() -> Self {
-        Self::Epochs(1)
+        Self::Epochs(Self::EPOCHS)
     }
 }
 

@@ -4,7 +4,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use std::time::Duration;
 use whimbrel_core::{ClientId, Segment};
-use whimbrel_privacy::masks::{Adversary, MaskClient, MaskServer, MaskTask, Roster, Rules, Span};
+use whimbrel_privacy::masks::{MaskClient, MaskServer, MaskTask, Roster, Rules, Span};
 
 const SIZES: [(usize, usize); 7] = [
     (10, 1_000),
@@ -16,7 +16,7 @@ const SIZES: [(usize, usize); 7] = [
     (1_000, 100_000),
 ];
 
-/// Clients with a roster; a curious server, because vouches cost the same at any length.
+/// Clients with a roster.
 fn federation(n: usize) -> (MaskServer, Vec<MaskClient>) {
     let secret = |i: usize| {
         let mut secret = [1; 32];
@@ -24,7 +24,7 @@ fn federation(n: usize) -> (MaskServer, Vec<MaskClient>) {
         secret
     };
     let mut clients: Vec<_> = (0..n).map(|i| MaskClient::new(secret(i), [0; 32])).collect();
-    let rules = Rules { run: [0; 32], min_cohort: 3, server: Adversary::Curious };
+    let rules = Rules { run: [0; 32], min_cohort: 3 };
     let members = clients.iter().enumerate().map(|(i, c)| (ClientId(i as u32), c.enrol()));
     let roster = Roster::new(rules, members.collect()).expect("valid keys");
     for client in &mut clients {
@@ -48,10 +48,15 @@ fn rounds(c: &mut Criterion) {
             let upload = client.upload(&task, &words).expect("a first upload");
             server.absorb(ClientId(i as u32), upload).expect("an upload of this task");
         }
-        for id in server.close_uploads().expect("an open exchange") {
-            let survivors = server.survivors(id).expect("a survivor");
-            let shares =
-                clients[id.0 as usize].shares_unvouched(&survivors).expect("true survivors");
+        let survivors = server.close_uploads().expect("an open exchange");
+        for &id in &survivors {
+            let message = server.survivors(id).expect("a survivor");
+            let vouch = clients[id.0 as usize].vouch(&message).expect("true survivors");
+            server.absorb_vouch(id, &vouch).expect("a vouch of a survivor");
+        }
+        let vouches = server.close_vouches().expect("an open exchange").expect("enough vouches");
+        for &id in &survivors {
+            let shares = clients[id.0 as usize].shares(&vouches).expect("enough vouches");
             server.absorb_shares(id, shares).expect("shares of a survivor");
         }
         let client = &mut clients[n - 1];

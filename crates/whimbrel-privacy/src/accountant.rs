@@ -51,7 +51,7 @@ impl Releases {
         renyi_epsilon(|order| count * sampled_divergence(self.rate, z, order), delta)
     }
 
-    /// The releases with the least noise of which `count` keep the guarantee.
+    /// The releases with the least noise that keep the guarantee if there are `count` of them.
     pub fn within(guarantee: Guarantee, count: u32, rate: f64) -> Result<Self> {
         let Guarantee { epsilon, delta } = guarantee;
         let valid = epsilon > 0.0 && epsilon.is_finite() && delta > 0.0 && delta < 1.0;

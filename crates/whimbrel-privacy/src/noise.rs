@@ -24,7 +24,7 @@ const ROUNDING: f64 = 4.0;
 pub enum Source {
     /// A ChaCha20 key, which only the party that adds the noise has.
     Secret([u8; 32]),
-    /// A seed: the noise can be repeated, so that whoever knows the seed can remove it.
+    /// A seed, which repeats the noise; anyone who knows it can remove the noise.
     Seed(u64),
 }
 

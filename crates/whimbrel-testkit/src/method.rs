@@ -383,8 +383,8 @@ impl Declared {
         let all = method.declare().disclosures;
         for one in &all {
             let (message, most) = (one.message, one.bytes_max);
-            assert!(kinds.contains(&message), "{name}: `{message}` is no message of a client");
-            assert!(most <= DECLARED_MAX, "{name}: {message} of {most} bytes is no bound");
+            assert!(kinds.contains(&message), "{name}: `{message}` is not a message of a client");
+            assert!(most <= DECLARED_MAX, "{name}: {message} of {most} bytes is not a bound");
             assert!(!one.meaning.is_empty(), "{name}: {message} has no meaning");
         }
         // A message may carry several of the things declared for it.

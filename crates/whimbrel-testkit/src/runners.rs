@@ -12,7 +12,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_core::method::{Allowance, Bind, ClientGroup, Cohort, Evaluate, Metric, Next, Sender};
+use whimbrel_core::method::{
+    Allowance, Bind, ClientGroup, Cohort, Done, Evaluate, Metric, Next, Sender,
+};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Key, Probability, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::keys::StageKeys;
@@ -168,7 +170,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
                 method.downlink(&server, &broadcast, peer, at.down()).expect("a message");
             let place = method.place(&clients[i], &down).expect("its own message");
             answered[i].add(&allowances, place.kind);
-            let (client, up) =
+            let Done { client, up, .. } =
                 method.local_step(&clients[i], &down, &data[i], at.local(id)).expect("an upload");
             if evaluates || !faults.loses(number, this_round, id, at.loss()) {
                 let from = Sender { id, inclusion: invited.inclusion, peer: &peer };

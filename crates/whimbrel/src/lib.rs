@@ -20,7 +20,7 @@
 //! | fit a Gaussian mixture | [`GaussianMixture`] |
 //! | fit a regression with standard errors | [`LinearRegression`], [`LogisticRegression`], [`Glm`] for counts, several classes and other targets |
 //! | fit a regression by compressed gradients | `preset` of [`LinearRegression`] and [`LogisticRegression`] |
-//! | give each client a model of its own, clients unseen in training included | [`MixtureOfLearners`] |
+//! | fit a personal model for each client, also for clients unseen in training | [`MixtureOfLearners`] |
 //! | give each client a posterior | [`BayesianRegression`] |
 //! | fill the gaps of a table | [`LowRank`] |
 //! | run a job file | [`Job`] |

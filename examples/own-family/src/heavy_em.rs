@@ -181,7 +181,7 @@ impl<M: LatentModel> Oracle for Heavy<M> {
     }
 
     fn magnitude(&self, global: &Global, local2: f64) -> f64 {
-        1.0 + vector::norm2_squared(&global.s).max(local2).sqrt()
+        1.0 + vector::largest([vector::norm2_squared(&global.s), local2]).sqrt()
     }
 
     fn artifact(&self, global: &Global) -> Result<Artifact> {

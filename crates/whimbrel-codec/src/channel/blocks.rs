@@ -88,7 +88,7 @@ impl Blocks {
             out = after;
         }
         if !bytes.is_empty() {
-            return Err(Error::peer("a packet goes on after its last block"));
+            return Err(Error::peer("a packet has bytes after its last block"));
         }
         Ok(())
     }

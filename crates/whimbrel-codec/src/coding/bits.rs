@@ -89,7 +89,7 @@ impl<'a> BitReader<'a> {
             let run = self.held.trailing_ones().min(self.count);
             total += run as usize;
             if total > most {
-                return Err(Error::peer("a packet of gaps goes on beyond the vector"));
+                return Err(Error::peer("a packet has gaps beyond the end of the vector"));
             }
             if run < self.count {
                 // Drop the zero as well, in two shifts, since a shift by 64 bits is not allowed.

@@ -112,7 +112,7 @@ pub(crate) fn read_to_end(mut bytes: &[u8], alphabet: Alphabet, levels: &mut [i1
     if bytes.is_empty() {
         Ok(())
     } else {
-        Err(Error::peer(format!("a packet goes on for {} bytes after its levels", bytes.len())))
+        Err(Error::peer(format!("a packet has {} bytes after its levels", bytes.len())))
     }
 }
 

@@ -119,7 +119,7 @@ pub(crate) fn read(bytes: &[u8], signed: bool, levels: &mut [i16]) -> Result<usi
         let rest = bits.take(k + u32::from(signed))? as usize;
         let at = start + (high << k | rest & ((1 << k) - 1));
         let Some(level) = levels.get_mut(at) else {
-            return Err(Error::peer("a packet of gaps goes on beyond the vector"));
+            return Err(Error::peer("a packet has gaps beyond the end of the vector"));
         };
         *level = if rest >> k == 1 { -1 } else { 1 };
         start = at + 1;

@@ -133,10 +133,10 @@ impl Graphs {
         let edges = connected(topology, clients, key)?;
         let mixing = Mixing::weigh(clients, &edges, weighting)?;
         let graph = mixing.graph()?;
-        // A connected graph oscillates only where no client keeps a share of its own.
+        // A connected graph oscillates only if no client's own state has a weight.
         if graph.spectral_gap.is_some_and(|gap| gap <= f64::from(clients) * f64::EPSILON) {
             let what = "the mixing matrix has spectral gap 0: clients never agree";
-            return Err(Error::config(what).hint("leave clients a share of their own"));
+            return Err(Error::config(what).hint("give each client's own state a positive weight"));
         }
         Ok(Self::Fixed(mixing, graph))
     }

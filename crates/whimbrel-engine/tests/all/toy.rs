@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use whimbrel_core::declare::{Measure, OverClients};
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Disclosure, Evaluate, Exposure,
-    Method, Metric, Next, Sender, Status, Task,
+    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Disclosure, Done, Evaluate,
+    Exposure, Method, Metric, Next, Sender, Status, Task,
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{
@@ -166,7 +166,7 @@ impl Method for Toy {
         down: &Down,
         data: &Vec<f64>,
         key: Key,
-    ) -> Result<(Client, f64)> {
+    ) -> Result<Done<Self>> {
         if down.known != client.accepted {
             return Err(Error::internal(format!(
                 "the server knows {} accepted uploads, the client {}",
@@ -186,10 +186,10 @@ impl Method for Toy {
         let noise = key.stream().below(16) as f64 / 16.0;
         let sent = data[0] + noise - client.memory;
         let memory = client.memory + sent / 2.0;
-        Ok((Client { memory, accepted: client.accepted + 1 }, sent))
+        Ok(Done::new(Client { memory, accepted: client.accepted + 1 }, sent))
     }
 
-    fn local_steps(&self, tasks: &[Task<'_, Self>], _: &dyn Spread) -> Vec<Result<(Client, f64)>> {
+    fn local_steps(&self, tasks: &[Task<'_, Self>], _: &dyn Spread) -> Vec<Result<Done<Self>>> {
         TOGETHER.fetch_max(tasks.len(), Ordering::Relaxed);
         let step = |t: &Task<'_, Self>| self.local_step(t.client, &t.down, t.data, t.key);
         tasks.iter().map(step).collect()

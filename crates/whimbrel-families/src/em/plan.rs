@@ -22,8 +22,8 @@ use whimbrel_core::{ClientData, Error, Key, vector};
 use whimbrel_methods::choice::{Choice, MixtureChoice};
 use whimbrel_methods::clustering::Clustering;
 use whimbrel_methods::fedem::{
-    AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, MOMENTS,
-    Moments, PrivateEm, Step as EmStep,
+    AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, MOMENTS, Moments,
+    PrivateEm, Step as EmStep,
 };
 use whimbrel_methods::federated::{Federated, Plain, Terms};
 use whimbrel_methods::kmeans::FederatedKmeans;
@@ -117,7 +117,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         let asks = if file.is_some() { "model.init" } else { "model" };
         let (model, start) =
             asked.mixture.model_and_start(job, width, file.as_ref(), None).at(asks)?;
-        let form = asked.keys.form.unwrap_or(Form::Pair);
+        let form = asked.keys.form.unwrap_or_default();
         let (q, blocks) = (model.statistic_len(), form.blocks(&model));
         let read = |path: &Path| match files {
             Files::Here => read_memory(path, q),
@@ -295,7 +295,7 @@ impl<K: MixtureKeys> EmPlan<K> {
                 estimator: self.work.estimator,
                 batch: self.work.batch,
                 form: self.form,
-                frame: common.job.uplink.frame.unwrap_or(FrameKind::Raw),
+                frame: common.job.uplink.frame.unwrap_or_default(),
                 moments: None,
                 private,
             },

@@ -82,7 +82,7 @@ impl Job {
         }
     }
 
-    /// Learners read bytes of images without scaling.
+    /// Refuses scaling of images for learners, which read bytes.
     fn check_bytes(&self, source: &Source<'_>) {
         let DataSource::Idx(idx) = &self.data.source else { return };
         for (key, given) in [("scale", idx.scale != 255.0), ("standardize", idx.standardize)] {

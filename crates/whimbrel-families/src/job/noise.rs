@@ -55,7 +55,7 @@ impl Job {
         }
     }
 
-    /// Every row weighs the same, or every client.
+    /// Equal weights of rows or of clients, by the protected unit.
     fn private_weights(&self) -> Weights {
         match self.privacy.unit {
             PrivacyUnit::Row => Weights::Samples,
@@ -174,7 +174,7 @@ impl Job {
         let (rows, shares) = (self.privacy.unit == PrivacyUnit::Row, self.privacy.is_masked());
         [
             (
-                self.method.participation != Participation::Probability(1.0),
+                self.method.participation != Participation::default(),
                 &["method", "participation"],
                 "the server knows the cohort: sampling clients does not add privacy, only noise",
                 "take `participation` out",

@@ -42,7 +42,7 @@ form! {
 }
 
 define_keys! {
-    /// size of the cohort, which is drawn anew each round
+    /// size of the cohort; each round draws a new one
     SIZE = "size", COUNT, unset "by probability";
     /// probability of clients that are not listed
     DEFAULT = "default", ABOVE_ZERO, default(1.0);

@@ -85,7 +85,7 @@ table! {
         /// needs `epsilon` without masks, unit = "row" and `sgd`
         sampling: SAMPLING = "sampling", number!("a number above 0 and below 1", |x| x > 0.0 && x < 1.0),
             unset "all rows";
-        /// seed of the noise, for repeatable experiments; whoever knows it can remove the noise
+        /// seed of the noise, for repeatable experiments; anyone who knows it can remove the noise
         noise_seed: NOISE_SEED = "noise_seed", SEED, unset "a secret, which the run keeps until its end";
     }
 }

@@ -48,7 +48,7 @@ table! {
 
 define_keys! {
     /// passes over a client's samples per round
-    pub(super) LOCAL_EPOCHS = "local_epochs", COUNT_U32, default(1);
+    pub(super) LOCAL_EPOCHS = "local_epochs", COUNT_U32, default(Length::EPOCHS);
     /// local steps per round, in place of `local_epochs`
     pub(super) MINIBATCHES = "minibatches", COUNT_U32, unset "set by `local_epochs`";
 }
@@ -177,11 +177,11 @@ table! {
 }
 
 table! {
-    pub(super) PLAIN: ServerStep::Plain { & step: SERVER_STEP, POSITIVE, unset or 1.0; }
+    pub(super) PLAIN: ServerStep::Plain { & step: SERVER_STEP, POSITIVE, unset or ServerStep::STEP; }
 }
 
 table! {
-    pub(super) CONTROLLED: ServerStep::Scaffold { & step: SERVER_STEP, POSITIVE, unset or 1.0; }
+    pub(super) CONTROLLED: ServerStep::Scaffold { & step: SERVER_STEP, POSITIVE, unset or ServerStep::STEP; }
 }
 
 table! {

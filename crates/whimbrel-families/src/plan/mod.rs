@@ -21,12 +21,14 @@ use crate::job::Job;
 use crate::job::method::stop::{EXCESS_LOSS, limit};
 use crate::load::Loaded;
 use channels::Channels;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{DynMethod, Error};
+use whimbrel_engine::metrics::number;
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::guard::Withheld;
@@ -311,12 +313,15 @@ impl Plan {
         self.fit.minimum
     }
 
-    /// The constants behind `step = "theory"`: found before the run, or by a stage of it.
-    pub fn theory(&self, delivered: &[Artifact]) -> Vec<(String, f64)> {
-        match delivered.iter().find(|artifact| artifact.kind == THEORY) {
-            Some(found) => found.numbers().map(|(name, x)| (name.to_owned(), x)).collect(),
-            None => self.fit.theory.iter().map(|(name, x)| ((*name).to_owned(), *x)).collect(),
-        }
+    /// Constants of the method, found before the run or by a stage of it, under their key in
+    /// `summary.json`: those behind `step = "theory"`.
+    pub fn constants(&self, delivered: &[Artifact]) -> Option<(&'static str, Map<String, Value>)> {
+        let entry = |name: &str, x: f64| (name.to_owned(), number(x));
+        let constants: Map<_, _> = match delivered.iter().find(|artifact| artifact.kind == THEORY) {
+            Some(found) => found.numbers().map(|(name, x)| entry(name, x)).collect(),
+            None => self.fit.theory.iter().map(|(name, x)| entry(name, *x)).collect(),
+        };
+        (!constants.is_empty()).then_some((THEORY, constants))
     }
 
     /// Rounds of the fit, if the job or the data determine them.

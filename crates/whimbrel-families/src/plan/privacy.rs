@@ -259,7 +259,7 @@ impl Private {
         }
         if let Source::Seed(_) = self.source {
             warnings.push(
-                "noise_seed makes the noise repeatable: whoever knows it can remove the noise"
+                "noise_seed makes the noise repeatable: anyone who knows it can remove the noise"
                     .into(),
             );
         }

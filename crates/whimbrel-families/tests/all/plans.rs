@@ -218,8 +218,9 @@ fn the_theory_says_the_constants_it_uses() {
         let text = job.to_toml();
         let theory = parse(&text.replace("\"1/(2L)\"", "\"theory\""));
         let planned = plan(&theory).unwrap();
-        let constant =
-            |name: &str| planned.theory(&[]).iter().find(|(n, _)| *n == name).map(|c| c.1);
+        let (key, constants) = planned.constants(&[]).unwrap();
+        assert_eq!(key, "theory");
+        let constant = |name: &str| constants.get(name).and_then(|value| value.as_f64());
         let down = constant("omega_down").zip(constant("alpha_down"));
         let (l, omega_up) = (constant("L").unwrap(), constant("omega_up").unwrap());
         let bound = gamma_max(l, omega_up, down, load(&theory).unwrap().clients.len() as f64);
@@ -230,7 +231,7 @@ fn the_theory_says_the_constants_it_uses() {
             given = given.replacen("alpha = \"auto\"", &format!("alpha = {alpha:?}"), 1);
         }
         assert_eq!(result(&theory), result(&parse(&given)), "{kind}");
-        assert!(plan(&parse(&given)).unwrap().theory(&[]).is_empty());
+        assert!(plan(&parse(&given)).unwrap().constants(&[]).is_none());
     }
 }
 

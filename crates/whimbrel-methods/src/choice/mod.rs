@@ -21,7 +21,7 @@ use crate::no_evaluation::no_evaluation;
 use crate::settings::{Privacy, Weights, check_figures, check_sums};
 use state::{CandidateState, Slot};
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Next, Sender, Status,
+    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Done, Next, Sender, Status,
 };
 use whimbrel_core::{
     ClientData, ClientId, Error, Key, Method, Result, Shared, sum::ExactSum, vector,
@@ -322,7 +322,7 @@ impl<M: MixtureModel> Method for MixtureChoice<M> {
         down: &Down,
         data: &Split<M::Data>,
         _: Key,
-    ) -> Result<((), Vec<f64>)> {
+    ) -> Result<Done<Self>> {
         let mut answers = Vec::new();
         let candidates = down.candidates.get()?;
         if candidates.len() > self.models.len() * self.starts as usize {
@@ -349,7 +349,7 @@ impl<M: MixtureModel> Method for MixtureChoice<M> {
             answers.extend_from_slice(&statistic);
             answers.extend([mean, kept]);
         }
-        Ok(((), answers))
+        Ok(Done::new((), answers))
     }
 
     fn absorb(

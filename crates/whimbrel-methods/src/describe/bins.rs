@@ -17,7 +17,7 @@ const REACH: f64 = 4.0;
 /// Most edges of a time grid that the job does not give.
 const TIMES: usize = 50;
 
-/// The stage.
+/// The stage that counts rows by bin.
 #[derive(Clone, Debug)]
 pub struct Bins {
     pub blocks: Blocks,

@@ -94,8 +94,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Every table of four categories with at most 16 rows: whoever knows the rule and the published
-    /// counts is left with as many values as promised.
+    /// Every table of four categories with at most 16 rows: the rule and the published counts
+    /// leave as many values possible as promised.
     #[test]
     fn no_small_category_follows_from_the_published_ones() {
         for group in 3..=5_u64 {

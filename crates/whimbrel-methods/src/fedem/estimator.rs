@@ -95,8 +95,8 @@ impl Estimator {
     }
 }
 
-/// Conditional expectations of a correction, the same rows at two parameters; none where a full pass takes
-/// no more.
+/// Conditional expectations of a correction, the same rows at two parameters; `None`
+/// if a full pass takes no more.
 fn correction(batch: &Batch, rows: u64) -> Option<u64> {
     Some(2 * batch.expectations(rows)).filter(|both| *both < rows)
 }

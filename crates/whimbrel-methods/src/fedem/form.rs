@@ -5,9 +5,10 @@ use whimbrel_core::{Error, Result};
 use whimbrel_models::LatentModel;
 
 /// The published vector.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Form {
     /// `(Ŝ, T(Ŝ))`, as in the paper.
+    #[default]
     Pair,
     /// `Ŝ`; the client computes `T(Ŝ)`.
     State,

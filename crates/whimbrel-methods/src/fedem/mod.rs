@@ -120,11 +120,12 @@ pub struct PrivateEm {
 }
 
 /// The coordinates in which channels compress.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FrameKind {
     /// Those of the complete-data Fisher information, if the model has them.
     Fisher,
     /// Those of the statistic, as in the paper.
+    #[default]
     Raw,
 }
 

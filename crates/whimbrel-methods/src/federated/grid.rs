@@ -2,7 +2,7 @@
 
 use super::method::DownOf;
 use super::state::{Fold, Peer, Server, Up};
-use super::{ExchangeKind, Federated, Judge, Oracle, aggregate};
+use super::{ExchangeKind, Federated, Judge, aggregate};
 use crate::masked::Sums;
 use whimbrel_codec::channel::GridNote;
 use whimbrel_codec::grid::{BLOCK, pack};
@@ -78,7 +78,7 @@ impl<O: Judge> Sums for Federated<O> {
     }
 }
 
-impl<O: Oracle> Federated<O> {
+impl<O: Judge> Federated<O> {
     /// Adds an upload on a grid.
     pub(super) fn absorb_on_grid(
         &self,

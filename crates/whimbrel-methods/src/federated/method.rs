@@ -15,7 +15,7 @@ use whimbrel_codec::channel::{
 };
 use whimbrel_core::erased::for_readable;
 use whimbrel_core::method::{
-    Allowance, Artifact, Cohort, Declaration, Method, Next, Place, Sender, Status, Task,
+    Allowance, Artifact, Cohort, Declaration, Done, Method, Next, Place, Sender, Status, Task,
 };
 use whimbrel_core::{ClientId, Error, Key, Measure, Result, Spread};
 
@@ -246,7 +246,7 @@ impl<O: Judge> Method for Federated<O> {
         down: &Self::Down,
         data: &Self::Data,
         key: Key,
-    ) -> Result<(Self::Client, Up)> {
+    ) -> Result<Done<Self>> {
         let message = down.state.get()?;
         let Opened { received, reply } = self.open_message(client, down, &message, data.rows[0])?;
         let computed = self.oracle.local(&received, &client.own, &data.train, key)?;
@@ -257,7 +257,7 @@ impl<O: Judge> Method for Federated<O> {
         &self,
         tasks: &[Task<'_, Self>],
         threads: &dyn Spread,
-    ) -> Vec<Result<(Self::Client, Up)>> {
+    ) -> Vec<Result<Done<Self>>> {
         if let [task] = tasks {
             return vec![self.local_step(task.client, &task.down, task.data, task.key)];
         }
@@ -276,10 +276,6 @@ impl<O: Judge> Method for Federated<O> {
                 self.send(client, reply, computed?, key)
             })
         })
-    }
-
-    fn withheld(&self, up: &Up) -> u32 {
-        up.withheld
     }
 
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
@@ -419,7 +415,7 @@ pub(super) type DownOf<O> =
     Down<<O as Oracle>::Note, <O as Oracle>::Private, <O as Oracle>::Number>;
 type ClientOf<O> = Client<<O as Oracle>::Own, <O as Oracle>::Number>;
 
-impl<O: Oracle> Federated<O> {
+impl<O: Judge> Federated<O> {
     fn round_kind(&self, client: &ClientOf<O>, down: &DownOf<O>) -> Result<usize> {
         self.oracle.round_kind(&client.own, down.kind, down.note.as_ref(), &down.private)
     }
@@ -500,7 +496,7 @@ impl<O: Oracle> Federated<O> {
         reply: Reply<'_, O::Number>,
         computed: Computed<O>,
         key: Key,
-    ) -> Result<(ClientOf<O>, Up)> {
+    ) -> Result<Done<Self>> {
         let Reply { kind, down, frame, uplink, grid } = reply;
         let Computed { own, mut value, supports, left_out } = computed;
         // Blocks that too few rows determine enter as zero, before the difference to the memory.
@@ -523,6 +519,7 @@ impl<O: Oracle> Federated<O> {
         };
         // Memories open at the first state, not before it.
         let up = if kind == ExchangeKind::FirstState { client.up.clone() } else { up };
-        Ok((Client { up, down, own }, Up { kind, packet, withheld }))
+        let client = Client { up, down, own };
+        Ok(Done { client, up: Up { kind, packet, withheld }, withheld })
     }
 }

@@ -19,7 +19,7 @@ pub struct Release {
     /// The rounds that the guarantee covers; the run ends with them.
     pub rounds: u32,
     pub source: Source,
-    /// The number of the stage: stages have noise of their own.
+    /// The number of the stage; each stage has separate noise.
     pub stage: u32,
     /// The clients' shares of the noise; `None`: the server adds it.
     pub share: Option<NoiseShare>,

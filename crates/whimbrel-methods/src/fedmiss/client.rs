@@ -5,6 +5,7 @@ use super::state::{Client, Down, Phase, Up};
 use crate::settings::DRAW;
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::Frames;
+use whimbrel_core::method::Done;
 use whimbrel_core::{Cell, Error, Key, Result};
 use whimbrel_models::lowrank::{Delivered, Factors, LowRank, Observed, Scores, own_effect};
 
@@ -15,7 +16,7 @@ impl FedMiss {
         down: &Down,
         data: &Observed,
         key: Key,
-    ) -> Result<(Client, Up)> {
+    ) -> Result<Done<Self>> {
         let ends = down.phase == Phase::Calibrate;
         if !ends && (down.ceiling.is_some() || down.observations.is_some()) || down.clients == 0 {
             return Err(Error::peer("a message with parts of another exchange"));
@@ -45,7 +46,7 @@ impl FedMiss {
             Phase::Calibrate => scores = Some(self.final_scores(next.effect, down, data)?),
             Phase::Over => return Err(Error::peer("the run is over")),
         }
-        Ok((next, Up { phase: down.phase, draw, packet, scores }))
+        Ok(Done::new(next, Up { phase: down.phase, draw, packet, scores }))
     }
 
     /// Scores of the table as it is delivered.

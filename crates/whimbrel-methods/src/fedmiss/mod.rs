@@ -51,8 +51,8 @@ use std::borrow::Cow;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownMessage, Frames, UpClient, UpFold, UpServer, Upload};
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Method, Next, Place,
-    Sender, Status,
+    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Done, Exposure, Method, Next,
+    Place, Sender, Status,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result};
 use whimbrel_models::lowrank::interval::CLASSES;
@@ -222,7 +222,7 @@ impl Method for FedMiss {
         down: &Down,
         data: &Observed,
         key: Key,
-    ) -> Result<(Client, Up)> {
+    ) -> Result<Done<Self>> {
         self.upload(client, down, data, key)
     }
 

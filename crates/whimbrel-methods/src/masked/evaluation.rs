@@ -8,7 +8,7 @@ use super::state::{History, Step};
 use super::{Asked, Client, Fold, Masked, Peer, Server, Sums, Up};
 use crate::no_evaluation::asks_nothing;
 use crate::pooled::{LANES, Lanes, words};
-use whimbrel_core::method::{ClientGroup, Evaluate, Method, Metric};
+use whimbrel_core::method::{ClientGroup, Done, Evaluate, Method, Metric};
 use whimbrel_core::{ClientId, Key, Result, Segment, Shared, Wire};
 use whimbrel_privacy::masks::{Hash, Outcome, hash_bytes};
 
@@ -38,21 +38,22 @@ impl<M: Sums> Masked<M> {
         hash_bytes(&(asked, history.clone()).to_bytes())
     }
 
-    /// A client's masked answer. Its state in the method stays.
+    /// A client's masked answer; its state in the method does not change.
     pub(super) fn evaluate(
         &self,
         client: &Client<M::Client>,
         asked: &Asked<Shared<M::Ask>>,
         data: &M::Data,
         key: Key,
-    ) -> Result<(Client<M::Client>, Up)> {
+    ) -> Result<Done<Self>> {
         let own = client.settled(&asked.history.voids);
         let sums = self.method.judge(own, &*asked.message.get()?, data)?;
         let words = vec![Segment { width: 64, words: words(&sums)? }];
         let content = self.evaluated_content(&asked.message, &asked.history);
         let (masks, upload) = self.mask(client, asked, &words, content)?;
         let (key, evaluations) = (Some(key), asked.history.evaluations);
-        Ok((Client { masks, key, evaluations, ..client.clone() }, Up::Words(upload, 0)))
+        let client = Client { masks, key, evaluations, ..client.clone() };
+        Ok(Done::new(client, Up::Words(upload)))
     }
 
     /// Takes the sums of an evaluation, or none if it is void.

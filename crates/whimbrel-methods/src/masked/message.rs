@@ -76,8 +76,7 @@ impl<D: Wire> Asked<D> {
 /// The message from a client.
 #[derive(Clone)]
 pub enum Up {
-    /// Masked words, and the number of parts withheld from them, which stays with the client.
-    Words(MaskedUpload, u32),
+    Words(MaskedUpload),
     Vouch(Vouch),
     Shares(Shares),
 }
@@ -127,7 +126,7 @@ impl<D: Wire, A: Wire + Send + Sync + 'static> Wire for Down<D, A> {
 impl Wire for Up {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Words(words, _) => {
+            Self::Words(words) => {
                 out.push(0);
                 words.put(out);
             }
@@ -143,7 +142,7 @@ impl Wire for Up {
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
         match u8::take(from)? {
-            0 => Ok(Self::Words(Wire::take(from)?, 0)),
+            0 => Ok(Self::Words(Wire::take(from)?)),
             1 => Ok(Self::Vouch(Wire::take(from)?)),
             2 => Ok(Self::Shares(Wire::take(from)?)),
             other => Err(Error::peer(format!("{other} is not a step of a masked exchange"))),

@@ -33,13 +33,12 @@ pub use whimbrel_privacy::masks::{Accepted, Roster, ShortHash};
 use message::Broadcast;
 use state::{Format, Step};
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Declaration, Disclosure, Evaluate, Exposure, Method, Metric, Next,
-    Place, Sender, Status, Task,
+    Allowance, Artifact, Bind, Declaration, Disclosure, Done, Evaluate, Exposure, Method, Metric,
+    Next, Place, Sender, Status, Task,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Segment, Spread, Wire};
 use whimbrel_privacy::masks::{
-    Adversary, Hash, MaskClient, MaskServer, MaskTask, MaskedUpload, Outcome, Rules, Span,
-    hash_bytes,
+    Hash, MaskClient, MaskServer, MaskTask, MaskedUpload, Outcome, Rules, Span, hash_bytes,
 };
 
 /// A method whose uploads are words: the sum of their words is an upload of many clients.
@@ -112,7 +111,7 @@ impl<M: Sums> Masked<M> {
     pub fn new(method: M, masks: &Masks) -> Self {
         let Masks { least, clients, seed, secret, trust } = *masks;
         let run = hash_bytes(&("whimbrel masks".to_owned(), seed).to_bytes());
-        let rules = Rules { run, min_cohort: least, server: Adversary::Lying };
+        let rules = Rules { run, min_cohort: least };
         let kinds = method.declare().exchanges.len();
         Self { method, rules, secret, trust, kinds, clients }
     }
@@ -166,10 +165,10 @@ impl<M: Sums> Masked<M> {
         &self,
         client: &Client<M::Client>,
         asked: &Asked<M::Down>,
-        (state, up): (M::Client, M::Up),
+        Done { client: state, up, withheld }: Done<M>,
         key: Key,
-    ) -> Result<(Client<M::Client>, Up)> {
-        let (words, withheld) = (self.method.words(&up)?, self.method.withheld(&up));
+    ) -> Result<Done<Self>> {
+        let words = self.method.words(&up)?;
         let history = &asked.history;
         let content = self.content(&asked.message, history)?;
         let (masks, upload) = self.mask(client, asked, &words, content)?;
@@ -177,7 +176,7 @@ impl<M: Sums> Masked<M> {
         let pending = Some(((asked.of_method()?, upload.task), state));
         let (own, key, evaluations) = (own.clone(), Some(key), history.evaluations);
         let client = Client { format: Format, own, held, pending, masks, key, evaluations };
-        Ok((client, Up::Words(upload, withheld)))
+        Ok(Done { client, up: Up::Words(upload), withheld })
     }
 
     /// The hash of the message's common part and of the history.
@@ -211,7 +210,7 @@ impl<M: Sums> Masked<M> {
         client: &Client<M::Client>,
         down: &Down<M::Down, M::Ask>,
         key: Key,
-    ) -> Result<(Client<M::Client>, Up)> {
+    ) -> Result<Done<Self>> {
         let mut client = client.clone();
         let step = if matches!(down, Down::Survivors(_)) { 1 } else { 2 };
         if client.key.map(|upload| upload.child(step)) != Some(key) {
@@ -229,7 +228,7 @@ impl<M: Sums> Masked<M> {
             }
             _ => return Err(Error::internal("an upload is not a later step")),
         };
-        Ok((client, up))
+        Ok(Done::new(client, up))
     }
 
     /// The bytes of vouch, shares and boxes beside the words of an upload.
@@ -421,7 +420,7 @@ impl<M: Sums> Method for Masked<M> {
         down: &Self::Down,
         data: &Self::Data,
         key: Key,
-    ) -> Result<(Self::Client, Up)> {
+    ) -> Result<Done<Self>> {
         let asked = match down {
             Down::Upload(asked) => asked,
             Down::Evaluate(asked) => return self.evaluate(client, asked, data, key),
@@ -436,7 +435,7 @@ impl<M: Sums> Method for Masked<M> {
         &self,
         tasks: &[Task<'_, Self>],
         threads: &dyn Spread,
-    ) -> Vec<Result<(Self::Client, Up)>> {
+    ) -> Vec<Result<Done<Self>>> {
         let mut own = Vec::new();
         for task in tasks {
             if let Down::Upload(asked) = &task.down {
@@ -457,15 +456,11 @@ impl<M: Sums> Method for Masked<M> {
         tasks.iter().map(step).collect()
     }
 
-    fn withheld(&self, up: &Up) -> u32 {
-        if let Up::Words(_, withheld) = up { *withheld } else { 0 }
-    }
-
     fn absorb(&self, fold: &mut Self::Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
         let Sender { id, inclusion, peer } = from;
         let is_first = fold.own.is_some() || fold.judged.is_some();
         match up {
-            Up::Words(words, _) if is_first => {
+            Up::Words(words) if is_first => {
                 if !fold.masks.is_open() {
                     let shape = match (&fold.own, fold.judged) {
                         (Some(own), _) => self.method.shape(own)?,

@@ -178,7 +178,7 @@ impl<S, F> Server<S, F> {
         self.exchange + self.history.evaluations
     }
 
-    /// Refuses to go on after too many void exchanges in a row.
+    /// Fails after too many void exchanges in a row.
     pub(super) fn check_voids(&self) -> Result<()> {
         let last = (0..VOIDS_MAX).map(|back| self.exchange.checked_sub(back));
         if last

@@ -217,7 +217,7 @@ impl Pooled for Newton {
                     .log()
                     .better(Better::Down)
                     .summary()
-                    .goal(DECREMENT_MAX.sqrt(), "raise `rounds`"),
+                    .goal(DECREMENT_MAX.sqrt(), path::remedy(self.min_group)),
                 separated.without_curve().role(Role::List).labels(self.model.labels()).defect(
                     "separation: the estimate of {} is infinite; merge levels, drop the term or set a ridge",
                 ),
@@ -558,8 +558,8 @@ mod tests {
         method.sums(&Down { means, scales, points: vec![point], last }, rows)
     }
 
-    /// Far from the estimate sums overflow, or rest on few rows: the client refuses the point, and what it
-    /// sends instead is no vector of zeros.
+    /// Far from the estimate sums overflow, or rest on few rows: the client refuses the point, and its answer
+    /// is not a vector of zeros.
     #[test]
     fn refused_points_are_answered_at_a_nearer_one() {
         for (family, near, far) in [

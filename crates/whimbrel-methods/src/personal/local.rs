@@ -37,6 +37,6 @@ impl LocalRule for Local {
     }
 
     fn sent(&self) -> &'static str {
-        "nothing but that it took part"
+        "only that it took part"
     }
 }

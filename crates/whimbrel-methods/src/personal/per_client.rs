@@ -11,8 +11,8 @@ use crate::settings::{Budget, Weights, check_rows, check_sums};
 use whimbrel_codec::Scalar;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Evaluate, Method, Metric, Next,
-    Sender, Status,
+    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Done, Evaluate, Method, Metric,
+    Next, Sender, Status,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Samples, State, Wire, wire};
 
@@ -233,8 +233,9 @@ impl<R: PerClientRule> Method for PerClient<R> {
         down: &R::Down,
         data: &Self::Data,
         key: Key,
-    ) -> Result<(R::Client, Self::Up)> {
-        self.rule.local(client, down, data, key)
+    ) -> Result<Done<Self>> {
+        let (client, up) = self.rule.local(client, down, data, key)?;
+        Ok(Done::new(client, up))
     }
 
     fn absorb(

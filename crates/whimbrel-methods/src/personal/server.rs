@@ -91,6 +91,9 @@ pub struct ServerState {
 wire!(ServerState { first, second });
 
 impl ServerStep {
+    /// The default of a plain step: averaging.
+    pub const STEP: f64 = 1.0;
+
     pub(super) fn state(&self, len: usize) -> ServerState {
         match self {
             Self::Plain { .. } | Self::Scaffold { .. } => ServerState::default(),

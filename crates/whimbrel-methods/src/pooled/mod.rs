@@ -15,8 +15,8 @@ use crate::no_evaluation::asks_nothing;
 use crate::settings::ROWS_MAX;
 use std::sync::Arc;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, ClientGroup, Declaration, Evaluate, Metric, Next, Place, Sender,
-    Status,
+    Allowance, Artifact, Bind, ClientGroup, Declaration, Done, Evaluate, Metric, Next, Place,
+    Sender, Status,
 };
 use whimbrel_core::{
     ClientData, ClientId, DynMethod, Erased, Error, Key, Method, Result, Segment, State, Wire, wire,
@@ -211,14 +211,14 @@ impl<P: Pooled> Method for ExactSums<P> {
         Ok(self.method.kind(ask).into())
     }
 
-    fn local_step(&self, (): &(), ask: &P::Ask, data: &P::Data, _: Key) -> Result<((), Vec<f64>)> {
+    fn local_step(&self, (): &(), ask: &P::Ask, data: &P::Data, _: Key) -> Result<Done<Self>> {
         let sums = self.method.sums(ask, data)?;
         lanes::words(&sums)?;
-        Ok(((), sums))
+        Ok(Done::new((), sums))
     }
 
     fn absorb(&self, fold: &mut Gathered, from: Sender<'_, u64>, up: Vec<f64>) -> Result<()> {
-        let other = || Error::peer(format!("client {} sent other sums than asked", from.id));
+        let other = || Error::peer(format!("client {} sent sums that were not asked for", from.id));
         let (sums, own) = up.split_at_checked(fold.sums.words.len() / LANES).ok_or_else(other)?;
         let words = lanes::words(&up).ok().filter(|_| own.len() <= fold.own_max as usize);
         fold.sums.add(&words.ok_or_else(other)?[..LANES * sums.len()], 1)?;

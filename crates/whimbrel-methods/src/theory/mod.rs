@@ -21,7 +21,9 @@ use crate::no_evaluation::no_evaluation;
 use crate::spider::Smoothness;
 use bounds::Bounds;
 use whimbrel_codec::channel::UpRule;
-use whimbrel_core::method::{Allowance, Artifact, Bind, Cohort, Declaration, Next, Sender, Status};
+use whimbrel_core::method::{
+    Allowance, Artifact, Bind, Cohort, Declaration, Done, Next, Sender, Status,
+};
 use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Method, Result, linalg, vector, wire};
 use whimbrel_models::{MixtureModel, Rows};
@@ -231,7 +233,7 @@ impl<M: MixtureModel> Method for Constants<M> {
         down: &PathPoint,
         data: &M::Data,
         key: Key,
-    ) -> Result<(PathClient, PathUpload)> {
+    ) -> Result<Done<Self>> {
         let model = &self.fit.oracle.model;
         let theta = model.from_vector(&down.theta)?;
         let window = model.window(data, 0, model.rows(data))?;
@@ -241,7 +243,7 @@ impl<M: MixtureModel> Method for Constants<M> {
         let sigma2 = self.variance(&theta, data, &field, key)?;
         if down.s.is_empty() {
             let up = PathUpload { field, log_likelihood, lipschitz2: 0.0, sigma2 };
-            return Ok((self.first_look(model.rows(data), key), up));
+            return Ok(Done::new(self.first_look(model.rows(data), key), up));
         }
         if down.s.len() != field.len() {
             return Err(Error::peer("the server's statistic has another length"));
@@ -257,7 +259,7 @@ impl<M: MixtureModel> Method for Constants<M> {
             next.theta.clone_from(&down.theta);
         }
         let (field, lipschitz2) = (next.field.clone(), next.lipschitz2);
-        Ok((next, PathUpload { field, log_likelihood, lipschitz2, sigma2 }))
+        Ok(Done::new(next, PathUpload { field, log_likelihood, lipschitz2, sigma2 }))
     }
 
     fn absorb(

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use whimbrel_core::decentralised::Decentralised;
 use whimbrel_core::method::{Artifact, Metric, MetricValue};
+use whimbrel_core::vector::largest;
 use whimbrel_core::{ClientData, Key, Result, Wire};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::runner::{Done, Runner, Start, Step};
@@ -65,8 +66,7 @@ fn number(metrics: &[Metric], key: &str) -> f64 {
 }
 
 fn apart(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    largest(pairs(a, b).map(|(a, b)| f64::from((a - b).abs()))) as f32
 }
 
 #[test]

@@ -258,9 +258,8 @@ fn full_batches_reach_the_optimum_of_soft_impute() {
         let (theta, best) = soft_impute(&cells, 4.0 * 0.5);
         let server = reaches(best, &setup, &data);
         let model = LowRank::new(setup.settings.clone()).unwrap();
-        let gap = (0..ROWS * COLUMNS)
-            .map(|at| (model.theta(&server.factors, at / COLUMNS, at % COLUMNS) - theta[at]).abs())
-            .fold(0.0, f64::max);
+        let of = |at| model.theta(&server.factors, at / COLUMNS, at % COLUMNS);
+        let gap = vector::largest((0..ROWS * COLUMNS).map(|at| (of(at) - theta[at]).abs()));
         assert!(gap < 1e-5, "{copies:?}: theta is off by {gap}");
     }
 }
@@ -312,8 +311,8 @@ pub fn gradient(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64
         }
     }
     let intercept = if terms.is_empty() { 0.0 } else { dmu };
-    let largest = terms.iter().chain([&du, &dv]).map(|own| vector::norm_inf(own));
-    largest.fold(intercept.abs(), |most, x| if x > most || x.is_nan() { x } else { most })
+    let norms = terms.iter().chain([&du, &dv]).map(|own| vector::norm_inf(own));
+    vector::largest(norms.chain([intercept.abs()]))
 }
 
 /// A run with everyone ends at the optimum of soft-impute.

@@ -12,6 +12,7 @@ use whimbrel_methods::fedmiss::{Copies, StepRule};
 use whimbrel_methods::settings::Batch;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{Effects, Family};
+use whimbrel_testkit::pairs;
 
 const BATCH: u32 = 20;
 /// Of the 198 cells of the table.
@@ -112,7 +113,7 @@ fn a_decreasing_step_is_cut_while_it_is_too_long() {
     let setup = Setup { step, ..gaussian(2, 1.0, 30) };
     let (_, steps) = run(&setup, &data, Participation::Everyone, Some("step"));
     // 1/(2A) is 1/12, and 1/(1 + k) is below that from k = 12 on.
-    for (k, step) in (1..).zip(&steps) {
+    for (k, step) in pairs(1..=30, &steps) {
         let expected = (1.0 / 12.0f64).min(1.0 / f64::from(1 + k));
         assert!((step - expected).abs() < 1e-12, "round {k}: {step}");
     }

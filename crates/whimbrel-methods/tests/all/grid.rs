@@ -6,7 +6,7 @@ use crate::{personal, sgd};
 use std::collections::BTreeMap;
 use whimbrel_codec::channel::{Preset, UpRule};
 use whimbrel_codec::{Codec, Inclusion, SharedGrid};
-use whimbrel_core::method::{Bind, Sender};
+use whimbrel_core::method::{Bind, Done, Sender};
 use whimbrel_core::{ClientData, ClientId, Key, Method, Probability, Segment, Wire};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation, Protocol};
@@ -123,7 +123,8 @@ fn a_fold_of_one_sum_is_the_fold_of_its_uploads() {
         for i in 0..6 {
             let (peer, down) = method.downlink(&server, &broadcast, &peers[i], key).unwrap();
             let key = key.child(i as u64);
-            let (client, up) = method.local_step(&clients[i], &down, &data[i], key).unwrap();
+            let Done { client, up, .. } =
+                method.local_step(&clients[i], &down, &data[i], key).unwrap();
             for (at, segment) in method.words(&up).unwrap().into_iter().enumerate() {
                 match sums.get_mut(at) {
                     None => sums.push(segment),

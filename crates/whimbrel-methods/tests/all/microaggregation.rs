@@ -2,6 +2,7 @@
 
 use whimbrel_core::Key;
 use whimbrel_methods::microaggregation::{Groups, surrogates};
+use whimbrel_testkit::gap;
 
 /// Groups have from `rows_min` to `2 rows_min - 1` rows, also of equal rows, and hold all rows.
 #[test]
@@ -69,18 +70,14 @@ fn surrogates_depend_on_the_moments_of_a_group_alone() {
         let along: f64 = (0..rows).map(|i| v[i] * values[i * width + j]).sum();
         (0..rows).for_each(|i| turned[i * width + j] -= 2.0 * along / norm2 * v[i]);
     }
-    let apart = |a: &[f64], b: &[f64]| {
-        assert_eq!(a.len(), b.len());
-        a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
-    };
     // Rounding errors of sums of eight numbers of size one.
-    assert!(apart(&moments(&values, width), &moments(&turned, width)) < 1e-13);
-    assert!(apart(&values, &turned) > 0.1);
+    assert!(gap(&moments(&values, width), &moments(&turned, width)) < 1e-13);
+    assert!(gap(&values, &turned) > 0.1);
     let of = |mut values: Vec<f64>| {
         surrogates(&mut values, width, 5).unwrap();
         values
     };
-    assert!(apart(&of(values), &of(turned)) < 1e-12);
+    assert!(gap(&of(values), &of(turned)) < 1e-12);
 }
 
 /// Surrogates keep the sum over all rows, and second moments up to the rounding of the axes: by a uniform

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories, Reset, UpRule, Uplink};
 use whimbrel_core::declare::Measure;
-use whimbrel_core::method::{Artifact, Bind, Declaration, Disclosure, Exposure, Method, Metric};
+use whimbrel_core::method::{
+    Artifact, Bind, Declaration, Disclosure, Done, Exposure, Method, Metric,
+};
 use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Result, Wire, vector};
 use whimbrel_methods::federated::{
     Answered, BindRows, Computed, Context, ExchangeKind, Federated, Figures, Judge, Member, Oracle,
@@ -180,7 +182,8 @@ fn numbers_take_four_bytes_everywhere() {
         for (i, id) in ids.iter().enumerate() {
             let key = Key::root(3).child(round).child(i as u64);
             let (peer, down) = method.downlink(&server, &broadcast, &peers[i], key).unwrap();
-            let (client, up) = method.local_step(&clients[i], &down, &targets[i], key).unwrap();
+            let Done { client, up, .. } =
+                method.local_step(&clients[i], &down, &targets[i], key).unwrap();
             if round == 0 {
                 // The first message is the whole model; the memory is opened exactly.
                 assert!(down.to_bytes().len() < 4 * D + 10, "{}", down.to_bytes().len());

@@ -24,8 +24,9 @@ pub enum Family {
     Cox,
 }
 
-/// The log-likelihood of a row, its derivative and the negative second one in the linear predictor.
-/// Information is the expected one where the link is canonical; both then agree.
+/// The log-likelihood of a row with its slope, the first derivative in the linear predictor, and its
+/// curvature, the negative second derivative. For canonical links observed and expected information
+/// agree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Local {
     pub log_likelihood: f64,

@@ -23,7 +23,6 @@ pub(super) struct MixedFrame {
     /// For every count and component the rate; for every free level `p_l / R_{l-1}`.
     rates: Vec<f64>,
     ratios: Vec<f64>,
-    /// Their scales.
     rate_scales: Vec<f64>,
     level_scales: Vec<f64>,
     /// Levels of each column.

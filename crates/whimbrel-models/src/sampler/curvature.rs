@@ -51,7 +51,7 @@ pub(super) fn checked_bound<P: Potential + ?Sized>(
     let what = format!("the chain explodes: the step {given} is too large");
     if larger.is_finite() && gamma * larger > 1.0 {
         return Err(Error::numerical(format!(
-            "{what} for a curvature of {larger:.3e}; a step of {:.2e} would do here",
+            "{what} for a curvature of {larger:.3e}; a step of {:.2e} is stable",
             1.0 / (larger * unit)
         )));
     }

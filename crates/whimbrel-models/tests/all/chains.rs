@@ -95,7 +95,7 @@ fn a_saved_chain_goes_on_with_the_same_bits() {
 }
 
 #[test]
-fn an_explosion_is_named_with_a_step_that_would_do() {
+fn an_explosion_is_named_with_a_stable_step() {
     // The largest curvature is 4, so steps from 0.5 on are unstable.
     for kernel in all() {
         let mut state = ChainState::at(vec![0.3; 3]);

@@ -78,7 +78,7 @@ fn rounding_errors_of_clipped_sums_are_bounded() {
         rows.iter_mut().for_each(|x| *x += offset);
         let errors = sum(&far, &rows).into_iter().zip(there).map(|(a, b)| (a - b).abs());
         let (error, bound) =
-            (errors.fold(0.0, f64::max), model.clipped_rounding(&far, 900, 4.0, None));
+            (vector::largest(errors), model.clipped_rounding(&far, 900, 4.0, None));
         assert!(error > 0.0 && error < bound && bound < 1.0, "{error:e} {bound:e}");
         let state = vec![1e6; model.statistic_len()];
         assert!(model.clipped_rounding(&far, 900, 4.0, Some(&state)) > bound);

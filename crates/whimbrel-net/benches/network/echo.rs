@@ -3,8 +3,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Evaluate, Method, Metric, Next,
-    Sender, Status,
+    Allowance, Artifact, Bind, ClientGroup, Cohort, Declaration, Done, Evaluate, Method, Metric,
+    Next, Sender, Status,
 };
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error, Key, Result};
 use whimbrel_engine::run::{Stage, Stopping};
@@ -61,8 +61,8 @@ impl Method for Echo {
         Ok(((), vec![f64::from(*server); self.numbers]))
     }
 
-    fn local_step(&self, (): &(), down: &Vec<f64>, (): &(), _: Key) -> Result<((), Vec<f64>)> {
-        Ok(((), down.clone()))
+    fn local_step(&self, (): &(), down: &Vec<f64>, (): &(), _: Key) -> Result<Done<Self>> {
+        Ok(Done::new((), down.clone()))
     }
 
     fn absorb(&self, fold: &mut u32, _: Sender<'_, ()>, up: Vec<f64>) -> Result<()> {

@@ -356,7 +356,7 @@ impl ActiveSession {
         }
     }
 
-    /// Handles one frame; returns the end of the session if the coordinator says goodbye.
+    /// Handles one frame; returns the end of the session if the coordinator ends it.
     fn handle(&mut self, frame: server_frame::Frame) -> Result<Option<End>> {
         match frame {
             server_frame::Frame::Task(task) => {
@@ -499,7 +499,7 @@ fn work(store: &mut ClientStore, task: &Task, stop: &AtomicBool) -> Result<Optio
     }
 }
 
-/// Completes with the running task, which is removed; never without one.
+/// The result of the running task, which is removed; pending for ever without a task.
 async fn finished<T>(running: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
     let Some(handle) = running else { return std::future::pending().await };
     let result = handle.await;

@@ -8,7 +8,7 @@ use super::keys::{
 use super::message::{
     MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, dealers, revealed, told,
 };
-use super::roster::{Adversary, Enrolment, Roster};
+use super::roster::{Enrolment, Roster};
 use super::words::{Span, apply, pack};
 use super::{has, is_ascending, refuse, two_thirds};
 use crate::shamir::{Element, share};
@@ -147,10 +147,9 @@ impl MaskClient {
         Ok(MaskedUpload { exchange: task.exchange, task: own.task, body, fingerprints, boxes })
     }
 
-    /// Vouches for the survivors, against a lying server. The state must be durable before the
+    /// Vouches for the survivors. The state must be durable before the
     /// vouch is sent. A second, different set in the same exchange is refused.
     pub fn vouch(&mut self, message: &Survivors) -> Result<Vouch> {
-        self.expect_server(Adversary::Lying)?;
         let told = self.settle(message)?;
         let signature = sign(&identity(&self.identity), &told);
         Ok(Vouch { exchange: message.exchange, signature })
@@ -158,7 +157,6 @@ impl MaskClient {
 
     /// The shares for the server, once two thirds of the cohort vouched for this client's set.
     pub fn shares(&self, message: &Vouches) -> Result<Shares> {
-        self.expect_server(Adversary::Lying)?;
         let (answered, told) = self.settled(message.exchange)?;
         let ((_, roster), cohort) = (self.agreed()?, &answered.task.cohort);
         if !message.signatures.is_sorted_by(|a, b| a.0 < b.0) {
@@ -173,13 +171,6 @@ impl MaskClient {
         if count < least {
             return refuse(format!("{count} clients vouched for the survivors: {least} must"));
         }
-        self.shares_of(message.exchange)
-    }
-
-    /// The shares for a curious server. The state must be durable before they are sent.
-    pub fn shares_unvouched(&mut self, message: &Survivors) -> Result<Shares> {
-        self.expect_server(Adversary::Curious)?;
-        self.settle(message)?;
         self.shares_of(message.exchange)
     }
 
@@ -254,7 +245,7 @@ impl MaskClient {
         Ok(Shares { exchange, told, shares, unopened })
     }
 
-    /// Seeds and shares, derived anew from the secret and the record of the exchange.
+    /// Seeds and shares, derived again from the secret and the record of the exchange.
     fn own(&mut self) -> Result<Own> {
         let (id, graph) = (self.agreed()?.0, self.graph()?);
         let last = self.last.as_ref().ok_or_else(no_upload)?;
@@ -265,7 +256,7 @@ impl MaskClient {
             seeds.push(seed(&self.pair(other)?, "mask pair", &(t, task)));
         }
         let coins = prf(&self.secret, "mask coins", &(t, (task, words)));
-        let threshold = self.agreed()?.1.rules().threshold(neighbours.len() + 1);
+        let threshold = two_thirds(neighbours.len() + 1);
         let polynomials = polynomials(&seeds, threshold, coins);
         Ok(Own { id, task, neighbours, seeds, polynomials })
     }
@@ -315,14 +306,6 @@ impl MaskClient {
         agreed.ok_or_else(|| Error::peer("no roster was agreed"))
     }
 
-    fn expect_server(&self, server: Adversary) -> Result<()> {
-        let agreed = self.agreed()?.1.rules().server;
-        if agreed == server {
-            return Ok(());
-        }
-        refuse(format!("this step assumes a {server:?} server; the rules say {agreed:?}"))
-    }
-
     fn answered(&self, exchange: u32) -> Result<&Answered> {
         let last = self.last.as_ref().filter(|last| last.task.exchange == exchange);
         last.ok_or_else(|| Error::peer(format!("exchange {exchange} has no upload of this client")))
@@ -359,7 +342,7 @@ mod tests {
 
     fn clients() -> Vec<MaskClient> {
         let mut clients: Vec<_> = (1..4).map(|i| MaskClient::new([i; 32], RUN)).collect();
-        let rules = Rules { run: RUN, min_cohort: 3, server: Adversary::Curious };
+        let rules = Rules { run: RUN, min_cohort: 3 };
         let members = clients.iter().enumerate().map(|(i, c)| (ClientId(i as u32), c.enrol()));
         let roster = Roster::new(rules, members.collect()).unwrap();
         clients.iter_mut().for_each(|client| client.agree(roster.clone()).unwrap());

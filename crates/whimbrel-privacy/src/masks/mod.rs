@@ -21,8 +21,8 @@
 //! depend on the task and on the keys of its cohort: those of clients with different models or rosters
 //! do not cancel.
 //!
-//! Against a curious server the step of vouches is left out. A lying server may tell clients
-//! different survivors; shares are then given only if two thirds of the cohort vouched for one set.
+//! The server may lie: if it tells clients different survivors, shares are given only if two thirds
+//! of the cohort vouched for one set.
 //! A client answers for one set per exchange, ever; a void exchange is not repeated with other
 //! survivors, because two sums would differ by one client.
 
@@ -39,7 +39,7 @@ pub use accepted::{Accepted, ShortHash};
 pub use client::MaskClient;
 pub use keys::{Hash, Signature, hash_bytes};
 pub use message::{MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches};
-pub use roster::{Adversary, Enrolment, Roster, Rules};
+pub use roster::{Enrolment, Roster, Rules};
 pub use server::{MaskServer, Outcome};
 pub use words::{Span, Width};
 

@@ -2,17 +2,8 @@
 
 use super::accepted::ShortHash;
 use super::keys::{Hash, Signature, hash, is_signed, is_sound};
-use super::{refuse, two_thirds};
+use super::refuse;
 use whimbrel_core::{ClientId, Error, Result, Wire, wire};
-
-/// The server's assumed behaviour.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Adversary {
-    /// It follows the protocol and keeps what it sees.
-    Curious,
-    /// It may lie about cohorts and survivors, with fewer than a third of the clients.
-    Lying,
-}
 
 /// The rules that clients consent to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +12,6 @@ pub struct Rules {
     pub run: Hash,
     /// The fewest clients in a sum, at least 3.
     pub min_cohort: u32,
-    pub server: Adversary,
 }
 
 /// A client's public keys.
@@ -43,26 +33,22 @@ pub struct Roster {
     members: Vec<(ClientId, Enrolment)>,
 }
 
-wire!(Rules { run, min_cohort, server });
 wire!(Enrolment { identity, key, signature });
 // The stored form, which is trusted: a received roster is made from its parts by `Roster::new`.
 wire!(Roster { rules, members });
 
-impl Wire for Adversary {
+/// A last byte, always 1, stands for the step of vouches.
+impl Wire for Rules {
     fn put(&self, out: &mut Vec<u8>) {
-        (*self == Self::Lying).put(out);
+        (self.run, self.min_cohort).put(out);
+        true.put(out);
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
-        Ok(if bool::take(from)? { Self::Lying } else { Self::Curious })
-    }
-}
-
-impl Rules {
-    /// The number of shares that recover a seed.
-    pub(super) fn threshold(&self, holders: usize) -> usize {
-        match self.server {
-            Adversary::Curious => holders / 2 + 1,
-            Adversary::Lying => two_thirds(holders),
+        let (run, min_cohort) = Wire::take(from)?;
+        if bool::take(from)? {
+            Ok(Self { run, min_cohort })
+        } else {
+            refuse("rules without vouches")
         }
     }
 }

@@ -5,7 +5,7 @@ use super::keys::{BOX_OVERHEAD, Hash, Signature, between, fingerprint, is_signed
 use super::message::{
     MaskTask, MaskedUpload, Shares, Survivors, Vouch, Vouches, dealers, revealed, told,
 };
-use super::roster::{Adversary, Enrolment, Roster};
+use super::roster::{Enrolment, Roster};
 use super::words::{add_packed, apply, packed_bytes, unpack};
 use super::{has, is_ascending, refuse, two_thirds};
 use crate::shamir::{Element, combine, weights};
@@ -163,11 +163,8 @@ impl MaskServer {
         let rules = self.roster.rules();
         let open = self.open.as_mut().ok_or_else(none_open)?;
         open.uploads_closed = true;
-        let least = match rules.server {
-            Adversary::Curious => 0,
-            Adversary::Lying => two_thirds(open.task.cohort.len()),
-        };
-        let enough = open.uploads.len() >= least.max(rules.min_cohort as usize);
+        let least = two_thirds(open.task.cohort.len()).max(rules.min_cohort as usize);
+        let enough = open.uploads.len() >= least;
         Ok(if enough { open.survivors() } else { Vec::new() })
     }
 
@@ -191,8 +188,7 @@ impl MaskServer {
     /// Takes a vouch. A refused one changes nothing.
     pub fn absorb_vouch(&mut self, from: ClientId, vouch: &Vouch) -> Result<()> {
         let open = self.open.as_mut().ok_or_else(none_open)?;
-        let lying = self.roster.rules().server == Adversary::Lying;
-        if !lying || !open.uploads_closed || open.vouches_closed || open.dealt(from).is_none() {
+        if !open.uploads_closed || open.vouches_closed || open.dealt(from).is_none() {
             return refuse(format!("a vouch of client {from} is not expected"));
         }
         let Err(place) = open.vouches.binary_search_by_key(&from, |(id, _)| *id) else {
@@ -226,12 +222,7 @@ impl MaskServer {
     /// Takes a holder's shares. Refused ones change nothing.
     pub fn absorb_shares(&mut self, from: ClientId, shares: Shares) -> Result<()> {
         let open = self.open.as_mut().ok_or_else(none_open)?;
-        let vouched = || open.vouches.iter().any(|(id, _)| *id == from);
-        let expected = match self.roster.rules().server {
-            Adversary::Curious => open.uploads_closed && open.dealt(from).is_some(),
-            Adversary::Lying => open.vouches_closed && vouched(),
-        };
-        if !expected {
+        if !open.vouches_closed || open.vouches.iter().all(|(id, _)| *id != from) {
             return refuse(format!("shares of client {from} are not expected"));
         }
         if open.shares.iter().any(|(id, _)| *id == from) {
@@ -266,7 +257,7 @@ impl MaskServer {
             let reason = format!("{} uploads: a sum takes at least {least}", survivors.len());
             return Ok(Outcome::Void { reason });
         }
-        let threshold = self.roster.rules().threshold(open.graph.degree() + 1);
+        let threshold = two_thirds(open.graph.degree() + 1);
         let masks = match open.masks(&survivors, threshold) {
             Ok(masks) => masks,
             Err(reason) => return Ok(Outcome::Void { reason }),

@@ -2,13 +2,13 @@
 
 use crate::federation::{clients, id, roster, task, words};
 use whimbrel_core::Wire;
-use whimbrel_privacy::masks::{Adversary, Shares, Survivors, Vouch, Vouches};
+use whimbrel_privacy::masks::{Shares, Survivors, Vouch, Vouches};
 use whimbrel_privacy::shamir::Element;
 
 /// Bytes up and down of one client, with 5 % of the cohort lost before the upload.
 fn traffic(n: usize) -> (f64, f64) {
     let mut clients = clients(n);
-    let roster = roster(&clients, Adversary::Lying);
+    let roster = roster(&clients);
     clients[0].agree(roster).unwrap();
     let upload = clients[0].upload(&task(n, 0), &words(0, 0)).unwrap();
     let (degree, lost) = (upload.boxes.len(), n / 20);

@@ -2,7 +2,7 @@
 
 use crate::federation::{Federation, Lost, id, plain_sum};
 use whimbrel_core::wire::hex;
-use whimbrel_privacy::masks::{Adversary, Outcome};
+use whimbrel_privacy::masks::Outcome;
 
 const STEPS: [Lost; 4] = [Lost::Never, Lost::BeforeUpload, Lost::BeforeVouch, Lost::BeforeShares];
 
@@ -22,45 +22,34 @@ fn check(outcome: &Outcome, exchange: u32, lost: &[Lost], least: usize) {
     assert!(*outcome == Outcome::Sum { segments, survivors }, "{lost:?}");
 }
 
-fn every_pattern(adversary: Adversary, least: usize) {
-    let mut federation = Federation::new(5, adversary);
-    check(&federation.exchange(0, &[Lost::Never; 5]), 0, &[Lost::Never; 5], least);
+#[test]
+fn every_loss_of_five_gives_the_plain_sum_or_void() {
+    let mut federation = Federation::new(5);
+    check(&federation.exchange(0, &[Lost::Never; 5]), 0, &[Lost::Never; 5], 4);
     for number in 0..1024 {
         let (lost, mut federation) = (pattern(number, 5), federation.clone());
-        check(&federation.exchange(1, &lost), 1, &lost, least);
+        check(&federation.exchange(1, &lost), 1, &lost, 4);
     }
 }
 
 #[test]
-fn every_loss_of_five_gives_the_plain_sum_or_void_with_a_lying_server() {
-    every_pattern(Adversary::Lying, 4);
-}
-
-#[test]
-fn every_loss_of_five_gives_the_plain_sum_or_void_with_a_curious_server() {
-    every_pattern(Adversary::Curious, 3);
-}
-
-#[test]
 fn restarts_between_any_two_messages_send_the_same_bytes() {
-    for adversary in [Adversary::Lying, Adversary::Curious] {
-        let start = Federation::new(5, adversary);
-        for number in [0, 0b01, 0b10_00, 0b11_00_00, 0b01_10, 0b11_01_00_00_00] {
-            let lost = pattern(number, 5);
-            let run = |restarts| {
-                let mut federation = start.clone();
-                federation.restarts = restarts;
-                let outcomes = [federation.exchange(0, &lost), federation.exchange(4, &lost)];
-                (outcomes, federation.sent)
-            };
-            assert!(run(true) == run(false), "{adversary:?} {lost:?}");
-        }
+    let start = Federation::new(5);
+    for number in [0, 0b01, 0b10_00, 0b11_00_00, 0b01_10, 0b11_01_00_00_00] {
+        let lost = pattern(number, 5);
+        let run = |restarts| {
+            let mut federation = start.clone();
+            federation.restarts = restarts;
+            let outcomes = [federation.exchange(0, &lost), federation.exchange(4, &lost)];
+            (outcomes, federation.sent)
+        };
+        assert!(run(true) == run(false), "{lost:?}");
     }
 }
 
 #[test]
 fn messages_have_their_golden_bytes() {
-    let mut federation = Federation::new(5, Adversary::Lying);
+    let mut federation = Federation::new(5);
     let mut lost = [Lost::Never; 5];
     lost[3] = Lost::BeforeUpload;
     federation.exchange(2, &lost);
@@ -70,19 +59,17 @@ fn messages_have_their_golden_bytes() {
 
 #[test]
 fn a_sparse_cohort_of_forty_survives_losses() {
-    for (adversary, lost_at_most) in [(Adversary::Lying, 9), (Adversary::Curious, 14)] {
-        let mut federation = Federation::new(40, adversary);
-        let mut lost = [Lost::Never; 40];
-        for (exchange, dropped) in [0, 4, lost_at_most].into_iter().enumerate() {
-            for i in 0..dropped {
-                lost[(i * 7 + exchange) % 40] = STEPS[1 + i % 3];
-            }
-            federation.restarts = exchange == 1;
-            let outcome = federation.exchange(exchange as u32, &lost);
-            check(&outcome, exchange as u32, &lost, 26);
-            lost.fill(Lost::Never);
+    let mut federation = Federation::new(40);
+    let mut lost = [Lost::Never; 40];
+    for (exchange, dropped) in [0, 4, 9].into_iter().enumerate() {
+        for i in 0..dropped {
+            lost[(i * 7 + exchange) % 40] = STEPS[1 + i % 3];
         }
-        // Nobody answers: nothing is known.
-        check(&federation.exchange(3, &[Lost::BeforeShares; 40]), 3, &[Lost::BeforeShares; 40], 1);
+        federation.restarts = exchange == 1;
+        let outcome = federation.exchange(exchange as u32, &lost);
+        check(&outcome, exchange as u32, &lost, 26);
+        lost.fill(Lost::Never);
     }
+    // Nobody answers: nothing is known.
+    check(&federation.exchange(3, &[Lost::BeforeShares; 40]), 3, &[Lost::BeforeShares; 40], 1);
 }

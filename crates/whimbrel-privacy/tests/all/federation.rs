@@ -1,9 +1,7 @@
 //! A federation in memory that carries messages as bytes, loses clients and restarts machines.
 
 use whimbrel_core::{ClientId, Error, Key, Result, Segment, Wire};
-use whimbrel_privacy::masks::{
-    Adversary, MaskClient, MaskServer, MaskTask, Outcome, Roster, Rules, Span,
-};
+use whimbrel_privacy::masks::{MaskClient, MaskServer, MaskTask, Outcome, Roster, Rules, Span};
 
 pub const RUN: [u8; 32] = [9; 32];
 
@@ -31,8 +29,8 @@ pub fn id(client: usize) -> ClientId {
     ClientId(3 * client as u32 + 1)
 }
 
-pub fn rules(server: Adversary) -> Rules {
-    Rules { run: RUN, min_cohort: 3, server }
+pub fn rules() -> Rules {
+    Rules { run: RUN, min_cohort: 3 }
 }
 
 pub fn clients(n: usize) -> Vec<MaskClient> {
@@ -44,9 +42,9 @@ pub fn clients(n: usize) -> Vec<MaskClient> {
     (0..n).map(|i| MaskClient::new(secret(i), RUN)).collect()
 }
 
-pub fn roster(clients: &[MaskClient], server: Adversary) -> Roster {
+pub fn roster(clients: &[MaskClient]) -> Roster {
     let members = clients.iter().enumerate().map(|(i, client)| (id(i), client.enrol()));
-    Roster::new(rules(server), members.collect()).unwrap()
+    Roster::new(rules(), members.collect()).unwrap()
 }
 
 /// A body of 16-bit words, odd in number, and lanes of 32 and 64 bits.
@@ -86,9 +84,9 @@ pub fn refused<T>(result: Result<T>, word: &str) {
 }
 
 impl Federation {
-    pub fn new(n: usize, adversary: Adversary) -> Self {
+    pub fn new(n: usize) -> Self {
         let mut clients = clients(n);
-        let roster = roster(&clients, adversary);
+        let roster = roster(&clients);
         clients.iter_mut().for_each(|client| client.agree(roster.clone()).unwrap());
         Self { server: MaskServer::new(roster), clients, restarts: false, sent: Vec::new() }
     }
@@ -141,15 +139,9 @@ impl Federation {
 
     pub fn shares_all(&mut self, lost: &[Lost]) {
         for i in (0..lost.len()).filter(|&i| lost[i] == Lost::Never) {
-            let shares = if self.server().roster().rules().server == Adversary::Lying {
-                let vouches = self.server().close_vouches().unwrap().unwrap();
-                let vouches = self.carry(&vouches);
-                self.client(i).shares(&vouches).unwrap()
-            } else {
-                let message = self.server().survivors(id(i)).unwrap();
-                let message = self.carry(&message);
-                self.client(i).shares_unvouched(&message).unwrap()
-            };
+            let vouches = self.server().close_vouches().unwrap().unwrap();
+            let vouches = self.carry(&vouches);
+            let shares = self.client(i).shares(&vouches).unwrap();
             let shares = self.carry(&shares);
             self.server().absorb_shares(id(i), shares).unwrap();
         }
@@ -157,9 +149,8 @@ impl Federation {
 
     /// A whole exchange of an honest server.
     pub fn exchange(&mut self, exchange: u32, lost: &[Lost]) -> Outcome {
-        let lying = self.server().roster().rules().server == Adversary::Lying;
         let survivors = self.upload_all(exchange, lost);
-        if !survivors.is_empty() && (!lying || self.vouch_all(lost)) {
+        if !survivors.is_empty() && self.vouch_all(lost) {
             self.shares_all(lost);
         }
         self.server().finish().unwrap()

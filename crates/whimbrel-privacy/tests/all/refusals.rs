@@ -3,13 +3,13 @@
 use crate::federation::{Federation, Lost, clients, id, refused, roster, rules, task, words};
 use whimbrel_core::{ClientId, Error, Wire};
 use whimbrel_privacy::masks::{
-    Accepted, Adversary, Enrolment, MaskClient, MaskServer, MaskedUpload, Outcome, Roster, Rules,
-    Shares, ShortHash, Vouch,
+    Accepted, Enrolment, MaskClient, MaskServer, MaskedUpload, Outcome, Roster, Rules, Shares,
+    ShortHash, Vouch,
 };
 
 #[test]
 fn false_uploads_are_refused_and_change_nothing() {
-    let mut federation = Federation::new(5, Adversary::Lying);
+    let mut federation = Federation::new(5);
     federation.server.open(task(4, 0)).unwrap();
     let honest = federation.clients[1].upload(&task(4, 0), &words(1, 0)).unwrap();
     let before = federation.server.to_bytes();
@@ -35,7 +35,7 @@ fn false_uploads_are_refused_and_change_nothing() {
 
 #[test]
 fn false_vouches_and_shares_are_refused() {
-    let mut federation = Federation::new(5, Adversary::Lying);
+    let mut federation = Federation::new(5);
     let mut lost = [Lost::Never; 5];
     lost[3] = Lost::BeforeUpload;
     federation.upload_all(0, &lost);
@@ -74,7 +74,7 @@ fn false_vouches_and_shares_are_refused() {
 
 #[test]
 fn shares_without_a_vouch_are_refused_and_wrong_shares_leave_a_void_round() {
-    let mut federation = Federation::new(5, Adversary::Lying);
+    let mut federation = Federation::new(5);
     federation.upload_all(0, &[Lost::Never; 5]);
     let mut silent = [Lost::Never; 5];
     silent[4] = Lost::BeforeVouch;
@@ -104,33 +104,31 @@ fn shares_without_a_vouch_are_refused_and_wrong_shares_leave_a_void_round() {
 #[test]
 fn rosters_are_checked() {
     let mut clients = clients(4);
-    let members = roster(&clients, Adversary::Lying).members().to_vec();
+    let members = roster(&clients).members().to_vec();
     let refuses = |word: &str, change: fn(&mut Vec<(ClientId, Enrolment)>)| {
         let mut members = members.clone();
         change(&mut members);
-        refused(Roster::new(rules(Adversary::Lying), members), word);
+        refused(Roster::new(rules(), members), word);
     };
     refuses("same number", |m| m[1].0 = m[0].0);
     refuses("same number or key", |m| m[1].1 = m[0].1.clone());
     refuses("low order", |m| m[1].1.key = [0; 32]);
     refuses("not signed", |m| m[1].1.key[0] ^= 1);
     refuses("not signed", |m| m[1].1.signature = m[0].1.signature);
-    let mut small = rules(Adversary::Lying);
+    let mut small = rules();
     small.min_cohort = 2;
     assert!(matches!(Roster::new(small, members.clone()), Err(Error::Config { .. })));
 
     let client = &mut clients[0];
     refused(client.upload(&task(4, 0), &words(0, 0)), "no roster");
     let of = |rules, members: &[_]| Roster::new(rules, members.to_vec()).unwrap();
-    let first = of(rules(Adversary::Lying), &members[..3]);
-    refused(client.agree(of(rules(Adversary::Lying), &members[1..])), "lacks");
+    let first = of(rules(), &members[..3]);
+    refused(client.agree(of(rules(), &members[1..])), "lacks");
     client.agree(first.clone()).unwrap();
-    refused(client.agree(of(rules(Adversary::Curious), &members)), "changes");
-    refused(
-        client.agree(of(rules(Adversary::Lying), &[&members[..1], &members[2..]].concat())),
-        "changes",
-    );
-    let grown = of(rules(Adversary::Lying), &members);
+    let least_four = Rules { min_cohort: 4, ..rules() };
+    refused(client.agree(of(least_four, &members)), "changes");
+    refused(client.agree(of(rules(), &[&members[..1], &members[2..]].concat())), "changes");
+    let grown = of(rules(), &members);
     client.agree(grown.clone()).unwrap();
     let mut server = MaskServer::new(first.clone());
     refused(server.open(task(4, 0)), "not on the roster");
@@ -142,13 +140,16 @@ fn rosters_are_checked() {
     server.open(task(4, 0)).unwrap();
     assert!(first.fingerprint() != grown.fingerprint());
     assert!(Roster::from_bytes(&grown.to_bytes()).unwrap() == grown);
+    let mut without_vouches = rules().to_bytes();
+    *without_vouches.last_mut().unwrap() = 0;
+    refused(Rules::from_bytes(&without_vouches), "without vouches");
     let mut elsewhere = MaskClient::new([1; 32], [8; 32]);
     refused(elsewhere.agree(grown), "another run");
 }
 
 #[test]
 fn rosters_neither_lose_nor_gain_clients() {
-    let rules = Rules { run: [7; 32], min_cohort: 3, server: Adversary::Lying };
+    let rules = Rules { run: [7; 32], min_cohort: 3 };
     let of = |ids: std::ops::Range<u8>| {
         let keys = |id: u8| MaskClient::new([id; 32], rules.run).enrol();
         let members = ids.map(|id| (ClientId(u32::from(id)), keys(id))).collect();

@@ -102,14 +102,12 @@ fn summary(
     if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
         put("space", "components".into());
     }
-    let theory = plan.theory(&outcome.delivered);
-    if !theory.is_empty() {
-        let constants = theory.into_iter().map(|(name, value)| (name, number(value)));
-        put("theory", Value::Object(constants.collect()));
+    if let Some((key, constants)) = plan.constants(&outcome.delivered) {
+        put(key, Value::Object(constants));
     }
     let mut notes = plan.notes();
     notes.extend(plan.warnings());
-    if outcome.last.is_none() && outcome.ending.is_over() {
+    if outcome.last.is_none() && outcome.ending.is_over() && plan.rounds() != Some(0) {
         notes.push("clients were not asked for evaluations: there is no objective".into());
     }
     put("notes", notes.into());

@@ -46,5 +46,12 @@ fn by_setters(failure: Failure) -> Failure {
         (remedy::DROP_CONSTANT, "`.set(\"data.prepare.drop_constant\", true)`"),
         (remedy::STANDARDIZE, "`.standardize()`"),
         (remedy::NEEDS_TYPE, "`.set(\"schema.COLUMN.type\", \"category\")`"),
+        ("in [data]", "`.set(\"data.KEY\", VALUE)`"),
+        ("in [data.prepare]", "`.set(\"data.prepare.KEY\", VALUE)`"),
+        ("in [method]", "`.set(\"method.KEY\", VALUE)`, the kind by `.method(..)`"),
+        ("in [model]", "`.set(\"model.KEY\", VALUE)`"),
+        ("in [uplink]", "`.set(\"uplink.KEY\", VALUE)`, the codec by `.uplink(..)`"),
+        ("in [downlink]", "`.set(\"downlink.KEY\", VALUE)`, the codec by `.downlink(..)`"),
+        ("in [privacy]", "`.set(\"privacy.KEY\", VALUE)`"),
     ])
 }

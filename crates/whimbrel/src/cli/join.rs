@@ -442,7 +442,7 @@ fn print_ledger(folder: &Path) -> Result<u8> {
     Ok(0)
 }
 
-/// Withdraws the client of a folder, and says what stays.
+/// Withdraws the client of a folder, and lists the files that stay.
 pub fn leave_command(folder: &Path, identity: Option<(&Path, &Path)>) -> Result<u8> {
     let (Some(enrolled), Some(invitation)) = (read_offer(folder)?, read_invitation_of(folder)?)
     else {

@@ -1,4 +1,4 @@
-//! Differential privacy for people: the loss so far, of a coordinator and of a client.
+//! The privacy loss so far, of a coordinator and of a client.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -157,7 +157,7 @@ fn loss_before(folder: &Path) -> Result<f64> {
     Ok(kept.map_or(Ok(0.0), |bytes| f64::from_bytes(&bytes))?)
 }
 
-/// Stores the loss so far: a renewed consent counts uploads anew.
+/// Stores the loss so far: a renewed consent counts uploads from zero.
 pub fn keep_loss(plan: &Plan, ledger: &Ledger, folder: &Path) -> Result<()> {
     if plan.private().is_some() {
         let (_, mu2) = spent(plan, ledger, folder)?;

@@ -80,7 +80,7 @@ pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
     );
     note("its memory and its personal model; its user must agree with `whimbrel join --renew`");
     if repairable.begins_metrics() {
-        note("metrics.jsonl begins anew; earlier evaluations are in the copied files");
+        note("metrics.jsonl starts empty; earlier evaluations are in the copied files");
     }
     if !keep_prefix {
         let run = shell_word(run);

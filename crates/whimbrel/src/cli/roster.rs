@@ -1,4 +1,4 @@
-//! Rosters of masked sums for people: identities, fingerprints, and the check of `join --roster`.
+//! Rosters of masked sums on the command line: identities, fingerprints, and the check of `join --roster`.
 
 use super::messages::{data, note, warning};
 use std::path::{Path, PathBuf};

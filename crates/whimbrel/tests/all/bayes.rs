@@ -36,7 +36,7 @@ fn posteriors_beat_one_model_and_their_intervals_cover() {
         assert!(report.contains(figure), "{figure}");
     }
     // A method without a criterion that has done its rounds is not warned of.
-    assert!(!report.contains("<strong>Stopped.</strong>"));
+    assert!(!report.contains("<strong>Stopped</strong>"));
     // The rounds are the job's, of which a wide start took a quarter.
     assert_eq!(number(&soul, "rounds"), 200.0);
     let detail = soul["ending_detail"].as_str().unwrap();
@@ -229,7 +229,7 @@ fn wrong_settings_are_refused_by_name() {
         ("kind = \"fedsoul\"\nradius = { phi = 0.01 }", "projection"),
         ("kind = \"fedsoul\"\nparticipation = 0.0", "participation"),
         ("kind = \"fedsoul\"\nkernel = \"mala\"\nbatch = 2", "minibatch"),
-        ("kind = \"fedsoul\"\ngamma = 10.0", "would do"),
+        ("kind = \"fedsoul\"\ngamma = 10.0", "is stable"),
         ("kind = \"fedsoul\"\nstep = { beta = 100.0 }", "improper prior"),
         ("kind = \"fedsoul\"\nprior_scale = 0.0", "prior_scale"),
         ("kind = \"fedsoul\"\nprior_scale = 1e300", "from 1e-6 to 1e6"),

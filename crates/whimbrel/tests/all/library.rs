@@ -6,7 +6,7 @@ use std::process::Command;
 use whimbrel::{
     BayesianRegression, Codec, Covariance, GaussianMixture, Glm, GlmFamily, Job, Key,
     LinearRegression, LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners,
-    PersonalFit, Preset, RegressionFit, Rows, Run,
+    PersonalFit, Preset, RegressionFit, Rows, Run, Setting,
 };
 
 /// Rows of two columns and a number that follows from them, for each client.
@@ -199,6 +199,34 @@ fn a_stopped_run_in_a_folder_resumes_to_the_same_bits() {
         assert_eq!(resumed.tensor(name), whole.tensor(name));
     }
     assert!(out.join("report.html").is_file());
+}
+
+/// Hints that name a table of the job file also name the setter.
+#[test]
+fn hints_name_setters() {
+    let rows = linear(3, 20);
+    let unlabelled: Vec<Rows> = rows.iter().map(|rows| Rows::new(2, rows.values())).collect();
+    let mixture = || GaussianMixture::new(2).rounds(3);
+    let gradients = || LinearRegression::new().preset(Preset::Mcm).rounds(3);
+    let said = [
+        mixture().downlink(Codec::dithering(2)).fit(&unlabelled).err(),
+        mixture()
+            .set("method.search", Setting::toml("{ step = [0.1, 1.0] }"))
+            .fit(&unlabelled)
+            .err(),
+        mixture().set("method.kind", "em").uplink(Codec::dithering(2)).fit(&unlabelled).err(),
+        gradients().set("downlink.alpha", 1.0).fit(&rows).err(),
+        gradients().standardize().set("data.prepare.standardize", true).fit(&rows).err(),
+        LinearRegression::new().set("data.prepare.standardize", true).fit(&rows).err(),
+    ]
+    .map(|error| error.expect("a refusal").to_string());
+    for said in said {
+        let Some((_, hint)) = said.split_once("hint: ") else { panic!("{said}") };
+        assert!(!hint.contains(" in [") || hint.contains("`.set("), "{said}");
+    }
+    let said = LinearRegression::new().preset(Preset::Diana).fit(&rows).err().unwrap().to_string();
+    let hint = said.ends_with("hint: give `rounds` or `epochs`");
+    assert!(said.contains("the run has no length") && hint, "{said}");
 }
 
 #[test]

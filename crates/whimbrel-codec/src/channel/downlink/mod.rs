@@ -117,10 +117,8 @@ impl Downlink {
     /// Sets the codec and the memory step of one client.
     pub fn with_own(mut self, id: ClientId, codec: Codec, alpha: f64) -> Result<Self> {
         if !matches!(self.rule, DownRule::Preserved { memories: Memories::PerClient, .. }) {
-            return Err(Error::config(
-                "clients can have downlink codecs of their own only with memories of their own",
-            )
-            .hint("set memories = \"per-client\" in [downlink]"));
+            return Err(Error::config("a downlink codec per client needs a memory per client")
+                .hint("set memories = \"per-client\" in [downlink]"));
         }
         if !codec.is_unbiased() {
             return Err(Error::config(format!("{} is biased", codec.name())));

@@ -21,9 +21,9 @@ define_keys! {
     /// rows (of a table with gaps: observed cells) per local step of a client
     pub BATCH = "batch", ROWS, unset "the method's";
     /// whether minibatches are drawn with replacement
-    pub REPLACEMENT = "replacement", BOOLEAN, default(true);
+    pub REPLACEMENT = "replacement", BOOLEAN, default(<Batch>::REPLACEMENT);
     /// minibatches averaged into one upload
-    pub LOCAL_STEPS = "local_steps", COUNT_U32, default(1);
+    pub LOCAL_STEPS = "local_steps", COUNT_U32, default(<Batch>::LOCAL_STEPS);
 }
 
 /// The keys of runs by minibatches.
@@ -58,11 +58,7 @@ pub(super) fn read_length(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Rea
         Some(epochs) => Ok(Budget::Epochs(epochs)),
         // An unknown method is reported as such.
         None if kind.is_none_or(|kind| kind.converges) => Ok(Budget::Converged(ROUNDS_MAX)),
-        None => Err(reader.lacking(
-            &ROUNDS,
-            "[method] has no length of the run",
-            "give `rounds` or `epochs`",
-        )),
+        None => Err(reader.lacking(&ROUNDS, "the run has no length", "give `rounds` or `epochs`")),
     }
 }
 

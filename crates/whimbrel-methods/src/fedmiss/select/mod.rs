@@ -32,8 +32,8 @@ use super::{BindCells, Client, FedMiss, Phase, Positions, Summary, UNANSWERED_MA
 use crate::no_evaluation::no_evaluation;
 use crate::settings::check_sums;
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Exposure, Next, Place, Sender,
-    Status,
+    Allowance, Artifact, Bind, Cohort, Declaration, Disclosure, Done, Exposure, Next, Place,
+    Sender, Status,
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
@@ -510,18 +510,18 @@ impl Method for Select {
         down: &Down,
         data: &Observed,
         key: Key,
-    ) -> Result<(Client, Up)> {
+    ) -> Result<Done<Self>> {
         if down.split > down.splits.count || !self.has(down.splits) {
             let what = format!("a message about fold {} of {:?}", down.split, down.splits);
             return Err(Error::peer(what));
         }
         let Some((candidate, round)) = &down.fit else {
             let sums = self.score(client, down, data)?;
-            return Ok((client.clone(), Up { fit: None, sums }));
+            return Ok(Done::new(client.clone(), Up { fit: None, sums }));
         };
         let part = self.cells_of(down.splits, down.split, data);
-        let (_, up) = self.fit(candidate)?.local_step(client, round, &part, key)?;
-        Ok((client.clone(), Up { fit: Some(up), sums: Vec::new() }))
+        let up = self.fit(candidate)?.local_step(client, round, &part, key)?.up;
+        Ok(Done::new(client.clone(), Up { fit: Some(up), sums: Vec::new() }))
     }
 
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Vec<super::Peer>>, up: Up) -> Result<()> {

@@ -110,7 +110,7 @@ pub struct Variant {
     pub quick: Table,
     /// The horizontal coordinate in a figure of final values.
     pub at: Option<f64>,
-    /// Whether a divergence is no failure of the study: the paper has it, or a claim's analysis.
+    /// Whether the study expects a divergence: the paper reports it, or the analysis of a claim.
     #[serde(default)]
     pub diverges: bool,
 }
