@@ -253,7 +253,7 @@ impl Dataset {
         } else if !self.is_text() {
             "fill these values, or remove these rows".into()
         } else if firsts.is_empty() {
-            "fill these cells, remove these rows, or name the columns to use in `columns`".into()
+            FILL_CELLS.into()
         } else {
             "correct these cells, or name the columns to use in `columns`; a missing value is an \
              empty cell, NA or NaN"
@@ -261,6 +261,10 @@ impl Dataset {
         }
     }
 }
+
+/// The remedy for missing cells.
+pub const FILL_CELLS: &str =
+    "fill these cells, remove these rows, or name the columns to use in `columns`";
 
 /// The text with control characters escaped, shortened to fit a line.
 fn shown(text: &str) -> String {

@@ -74,7 +74,7 @@ pub use columnar::{is_parquet, read_parquet};
 pub use csv::{CsvOptions, Spelling, read_csv};
 pub use dataset::{Column, Dataset, Features, Kind};
 pub use declared::Declared;
-pub use defect::{BadRow, LISTED_MAX, Reasons};
+pub use defect::{BadRow, FILL_CELLS, LISTED_MAX, Reasons};
 pub use embedding::read_embedding;
 pub use error::{Error, Result};
 pub use hash::{Sha256, hash_file, hash_labelled, hash_path, hash_samples, hash_tables};

@@ -154,6 +154,12 @@ impl Dataset {
         classes_present(self, column).len()
     }
 
+    /// The share of the rows that have a column's most frequent value.
+    pub fn largest_share(&self, column: usize) -> f64 {
+        let largest = classes_present(self, column).iter().map(|(_, rows)| rows.len()).max();
+        largest.unwrap_or(0) as f64 / self.rows() as f64
+    }
+
     /// The values of a column: numbers ascending, text in byte order.
     fn levels(&self, name: &str) -> Result<Vec<String>> {
         let present = levels_present(self, self.column(name)?);

@@ -45,6 +45,8 @@ pub struct DataFacts {
     /// The likely client column.
     pub client: Option<String>,
     pub rows: usize,
+    /// Whether one value fills a large share of a column of numbers.
+    pub has_spikes: bool,
     /// Likely column types of a mixed table: some columns are not numeric or have gaps.
     pub types: Option<Vec<(String, ColumnType)>>,
     /// The likely layout of a table with gaps.

@@ -16,7 +16,7 @@
 use crate::microaggregation;
 use std::collections::BTreeMap;
 use whimbrel_core::{ClientData, FeatureRows, Labelled, Result, Table};
-use whimbrel_models::glm::{Design, Family, Model, Rows, Term};
+use whimbrel_models::glm::{Design, Family, Model, Rows, Scaling, Term};
 
 /// The most numbers that sums of `1`, `x` and `x²` separate.
 const SEPARATED_MAX: usize = 3;
@@ -50,7 +50,9 @@ impl Withheld {
         let each = each.iter().filter(|(n, ..)| *n > 0);
         let said: Vec<String> =
             each.map(|(n, what, fate)| format!("{} {fate}", count(*n, what))).collect();
-        let why = format!("fewer than min_group = {group} rows of a client have such values");
+        let carry = if self.rows > 0 { " or carry such sums" } else { "" };
+        let why =
+            format!("fewer than min_group = {group} rows of a client have such values{carry}");
         (!said.is_empty()).then(|| format!("withheld: {}; {why}", said.join(", ")))
     }
 }
@@ -247,8 +249,9 @@ fn edited(
 
 /// Leaves out the rows of a regression in which a column of the design stands out, by making all their
 /// cells gaps. All rows are left out if a class of the target or the events stand out, which a selection of
-/// rows would bias, or if no more rows remain than the group or the coefficients: two sums of products of so
-/// few rows give each of them.
+/// rows would bias, if no more rows remain than the group or the coefficients (two sums of products of so
+/// few rows give each of them), or if fewer rows than the group carry the sums without any covariate: then
+/// they do near the estimate, where no fit could end.
 pub fn rows(table: &mut Table, model: &Model, group: u32) -> Result<Withheld> {
     let group = group as usize;
     let rows = model.design.rows(table, model.family, true)?;
@@ -275,13 +278,32 @@ pub fn rows(table: &mut Table, model: &Model, group: u32) -> Result<Withheld> {
     if kept.len() < least || responses.into_iter().flatten().any(stands_out) {
         kept.clear();
     }
-    let mut out = vec![true; rows.len()];
-    kept.iter().for_each(|at| out[*at] = false);
-    let out: Vec<u32> =
-        rows.kept.iter().zip(&out).filter(|(_, out)| **out).map(|(row, _)| *row).collect();
+    let mut is_kept = vec![false; rows.len()];
+    kept.iter().for_each(|at| is_kept[*at] = true);
+    blank(table, &rows, |at| !is_kept[at]);
+    if is_thin(table, model, group as u32)? {
+        kept.clear();
+        blank(table, &rows, |_| true);
+    }
+    Ok(Withheld { cells: 0, rows: (rows.len() - kept.len()) as u64 })
+}
+
+fn blank(table: &mut Table, rows: &Rows, is_out: impl Fn(usize) -> bool) {
     let width = table.width();
-    out.iter().for_each(|row| table.values[*row as usize * width..][..width].fill(f64::NAN));
-    Ok(Withheld { cells: 0, rows: out.len() as u64 })
+    let out = rows.kept.iter().enumerate().filter(|(at, _)| is_out(*at));
+    out.for_each(|(_, row)| table.values[*row as usize * width..][..width].fill(f64::NAN));
+}
+
+/// Whether fewer rows than a group carry the sums of these rows at their own mean target.
+fn is_thin(table: &Table, model: &Model, group: u32) -> Result<bool> {
+    let rows = model.design.rows(table, model.family, true)?;
+    let [_, weights, sum, squares] = rows.totals();
+    let scaling = Scaling { means: vec![0.0; rows.width], scales: vec![1.0; rows.width] };
+    // A target of one value has no such mean, and no residuals either.
+    let Ok(theta) = model.start(weights, sum, squares, rows.offsets() / weights) else {
+        return Ok(false);
+    };
+    Ok(model.evaluate(&rows, &scaling, &theta)?.support < f64::from(group))
 }
 
 /// Flags of the complete rows that have the values of two columns alone, or with fewer than a group: a product

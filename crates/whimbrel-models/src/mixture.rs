@@ -15,6 +15,8 @@ pub trait MixtureModel: LatentModel + Clone {
     fn moments_len(&self) -> usize;
     /// Weights of the components.
     fn weights(&self, theta: &Self::Parameters) -> Vec<f64>;
+    /// The number of covariances that have no width but `reg_covar`: without it they would be clipped.
+    fn narrow(&self, statistic: &[f64], moments: &[f64]) -> u32;
 
     /// Length of a row as a point for clustering.
     fn point_len(&self) -> usize;

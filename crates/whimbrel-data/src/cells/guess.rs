@@ -108,8 +108,8 @@ fn wide(data: &Dataset) -> Option<TableGuess> {
     })
 }
 
-/// Searches for usual names; `None` unless a row, a column and a value are found. The only other column of
-/// numbers is the value if it hardly repeats cells.
+/// Searches for usual names; `None` unless a row, a column and a value are found. The only text column is the
+/// row, and the only other column of numbers the value, if they hardly repeat cells.
 fn long(data: &Dataset) -> Option<TableGuess> {
     let named = |names: &[&str]| -> Vec<usize> {
         let at = |name: &&str| {
@@ -118,15 +118,19 @@ fn long(data: &Dataset) -> Option<TableGuess> {
         names.iter().filter_map(at).collect()
     };
     let is_number = |c: &usize| data.columns()[*c].named && data.columns()[*c].kind == Kind::Number;
-    let row = *named(&ROWS).first()?;
     let mut column = named(&COLUMNS);
+    let is_text = |c: &usize| data.columns()[*c].named && data.columns()[*c].kind == Kind::Text;
+    let mut texts = (0..data.columns().len()).filter(|c| is_text(c) && !column.contains(c));
+    let only_text = texts.next().filter(|_| texts.next().is_none());
+    let named_row = named(&ROWS).first().copied();
+    let row = named_row.or(only_text)?;
     let usual = named(&VALUES).into_iter().find(is_number);
     let taken = |c: &usize| *c == row || column.contains(c) || named(&CLIENTS).contains(c);
     let mut others = (0..data.columns().len()).filter(|c| is_number(c) && !taken(c));
     let only = others.next().filter(|_| others.next().is_none());
     let value = usual.or(only)?;
     let first = *column.first()?;
-    let client = named(&CLIENTS).first().copied();
+    let client = named(&CLIENTS).first().copied().filter(|c| *c != row);
     let mut counts = Counts::of(data, row, &column, value);
     // A further label, such as the substance that was measured, tells repeated cells apart.
     let is_label = |c: usize| {
@@ -150,7 +154,7 @@ fn long(data: &Dataset) -> Option<TableGuess> {
     if cells == 0 || first == row || rows < 2 || columns < 2 {
         return None;
     }
-    if usual.is_none() && 10 * repeated > cells {
+    if (usual.is_none() || named_row.is_none()) && 10 * repeated > cells {
         return None;
     }
     let name = |c: usize| data.columns()[c].name.clone();

@@ -63,6 +63,8 @@ const TIED_ROWS: usize = 10;
 /// `reg_covar` of drafts, as in scikit-learn: columns that depend on each other linearly, or hold one value
 /// often, have no bounded likelihood without it.
 const REG_COVAR: f64 = 1e-6;
+/// The same where one value fills a large share of a column.
+const REG_COVAR_OF_SPIKES: f64 = 0.01;
 /// Starts in drafts: of 23 simulated mixtures one start ended more than 0.1 nats per row above the best
 /// known fit four times, five starts once.
 const STARTS_OF_DRAFTS: &str = "5";
@@ -131,22 +133,21 @@ fn suggest(facts: Option<&DataFacts>) -> Option<Suggestion> {
     let init = (&keys::INIT, "\"federated-kmeans\"".into());
     let is_wide = |facts: &DataFacts| facts.rows < TIED_ROWS * facts.columns.len();
     let covariance = if facts.is_some_and(is_wide) { "\"diagonal\"" } else { "\"tied\"" };
-    let reg = writer::number(REG_COVAR);
+    // A component on one value has no variance but this.
+    let is_spiked =
+        facts.is_some_and(|facts| facts.has_spikes && (mixed.is_some() || is_wide(facts)));
+    let reg = if is_spiked { REG_COVAR_OF_SPIKES } else { REG_COVAR };
+    let reg = (&keys::REG_COVAR, writer::number(reg));
+    let numeric = (&mixed::NUMERIC, "\"diagonal\"".into());
     let components = (&keys::COMPONENTS, "2".into());
     let starts = (&keys::STARTS, STARTS_OF_DRAFTS.into());
     Some(Suggestion {
         model: if mixed.is_some() { MIXTURE } else { "gmm" },
         model_keys: match mixed {
-            Some(_) => vec![
-                components,
-                starts,
-                (&mixed::NUMERIC, "\"diagonal\"".into()),
-                (&keys::REG_COVAR, reg),
-                init,
-            ],
+            Some(_) => vec![components, starts, numeric, reg, init],
             None if facts.is_some() => {
                 let covariance = (&keys::COVARIANCE, covariance.into());
-                vec![components, starts, covariance, (&keys::REG_COVAR, reg), init]
+                vec![components, starts, covariance, reg, init]
             }
             None => vec![components, (&keys::COVARIANCE, covariance.into()), init],
         },
@@ -352,10 +353,10 @@ impl<K: MixtureKeys> FitReport for EmFit<K> {
         if let Some(model) = model.filter(|_| ended.outcome.ending.is_over()) {
             let shape = self.free_parameters(model, ended);
             let weights = tables::in_order(model, &order);
-            summary.extend(tables::answer(&weights, ended, shape, choice.is_none()));
+            summary.extend(tables::answer(&weights, ended, shape));
             section.iter_mut().for_each(|section| tables::add_rows(section, &weights, ended));
         }
-        let tiles = tables::tiles(&summary);
+        let tiles = tables::tiles(&mut summary, choice.as_ref());
         let sections = section.into_iter().collect();
         Ok(Results { sections, diagnostics, warnings, summary, tiles, ..Results::default() })
     }

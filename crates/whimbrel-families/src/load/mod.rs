@@ -28,8 +28,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Samples, Table};
 use whimbrel_data::{
-    Attribute, ClientRows, ColumnType, Described, Entries, Input, LogisticTruth, ReadHashes,
-    RepresentationTruth, Sha256, Standardization, hash_path,
+    Attribute, ClientRows, ColumnType, Described, Entries, FILL_CELLS, Input, LogisticTruth,
+    ReadHashes, RepresentationTruth, Sha256, Standardization, hash_path,
 };
 use whimbrel_methods::guard::Withheld;
 
@@ -261,7 +261,15 @@ pub fn load(job: &Job) -> Result<Loaded> {
 pub fn load_as(job: &Job, layout: Layout) -> Result<Loaded> {
     // Files are hashed while they are read.
     let loaded = ReadHashes::default().during(|| read_or_draw(job, &layout));
-    loaded.map_err(|failure| failure.placed(job))
+    loaded.map_err(|failure| failure.placed(job).map_hint(with_models_of_gaps))
+}
+
+/// Adds the models that read gaps to the remedy for missing cells.
+fn with_models_of_gaps(hint: String) -> String {
+    if hint != FILL_CELLS {
+        return hint;
+    }
+    hint + "; in [model], \"mixture\" reads rows with gaps, and \"glm\" leaves them out"
 }
 
 fn read_or_draw(job: &Job, layout: &Layout) -> Result<Loaded> {

@@ -12,6 +12,9 @@ use whimbrel_models::{MixtureModel, Rows};
 
 /// A fit counts as worse than one component from this many nats per row on.
 const BASELINE_MARGIN: f64 = 1e-3;
+/// The warning about fits whose likelihood depends on `reg_covar`.
+const NARROW: &str = "covariances with the width of reg_covar alone: {}, as of rows that share a value; declare \
+                      columns of few values in [schema], or use fewer components";
 /// The key of a client's mean responsibilities.
 pub const SHARES: &str = "shares";
 
@@ -124,6 +127,9 @@ impl<M: MixtureModel> Judge for Em<M> {
         if started {
             metrics.push(Metric::number("clipped", f64::from(global.clipped)));
             metrics.push(Metric::list("lost", numbers(&global.lost)));
+            let narrow = self.model.narrow(&global.s_hat, &global.moments(context.total));
+            let narrow = Some(narrow).filter(|narrow| *narrow > global.clipped);
+            metrics.extend(narrow.map(|count| Metric::number("narrow", f64::from(count))));
             let gap = baseline_gap.filter(|gap| *gap > BASELINE_MARGIN);
             metrics.extend(gap.map(|gap| Metric::number("baseline_gap", gap)));
         }
@@ -153,6 +159,9 @@ impl<M: MixtureModel> Em<M> {
             number("clipped", "Clipped covariances", "clipped", "Of the delivered model")
                 .unit(Unit::Count)
                 .defect(format!("{{}} of the model's covariances had to be clipped: {remedy}")),
+            number("narrow", "Covariances without width", "narrow", "Of the delivered model")
+                .unit(Unit::Count)
+                .warning(NARROW),
             list("lost", "Components without weight", "lost", "Of the delivered model")
                 .defect(format!("component {{}} has no weight: {remedy}")),
             number("baseline_gap", "Worse than one component", "baseline gap", worse).defect(

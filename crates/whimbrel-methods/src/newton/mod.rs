@@ -217,7 +217,7 @@ impl Pooled for Newton {
                     .log()
                     .better(Better::Down)
                     .summary()
-                    .goal(DECREMENT_MAX.sqrt(), "raise `rounds`"),
+                    .goal(DECREMENT_MAX.sqrt(), path::remedy(self.min_group)),
                 separated.without_curve().role(Role::List).labels(self.model.labels()).defect(
                     "separation: the estimate of {} is infinite; merge levels, drop the term or set a ridge",
                 ),

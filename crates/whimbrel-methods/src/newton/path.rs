@@ -33,6 +33,16 @@ pub enum End {
     Stopped,
 }
 
+/// The advice for a fit that has not converged.
+pub(super) fn remedy(min_group: Option<u32>) -> &'static str {
+    match min_group {
+        None | Some(1) => "raise `rounds`",
+        _ => {
+            "raise `rounds`; if that does not help, leave out clients with few rows, which stop it under min_group"
+        }
+    }
+}
+
 impl End {
     pub(super) fn of(code: u8) -> Self {
         [Self::None, Self::Converged, Self::Separated, Self::Stopped][usize::from(code.min(3))]
@@ -181,7 +191,10 @@ impl Path {
     fn halve(&mut self, invalid: f64) -> Result<()> {
         if self.log_likelihood.is_nan() {
             let what = format!("{invalid} rows have no likelihood at the first coefficients");
-            return Err(Error::numerical(what).hint("the model needs an intercept"));
+            return Err(Error::numerical(what).hint(
+                "the model needs an intercept; if it has one, clients with few rows refuse under \
+                 min_group: leave them out, or write min_group = 1 in [privacy]",
+            ));
         }
         self.step *= 0.5;
         self.halvings += 1;

@@ -161,11 +161,11 @@ fn robust_products_rest_on_a_group() {
         let mut table = table();
         for (i, row) in table.values.chunks_exact_mut(6).enumerate() {
             row[RARE] = f64::from(u8::from(i % 2 == 0));
-            row[0] = if i == 99 { 1.0 } else { 0.03 + 1e-3 * row[AGE] };
+            row[0] = 3.0 * row[AGE] + if i == 99 { 1.0 } else { 0.03 + 1e-3 * row[AGE] };
         }
         let rows = read(&newton, table.clone());
         let asked = Asked { errors: Errors::Robust, ..newton.asked };
-        let point = [0.0; 6];
+        let point = [0.0, 0.0, 3.0, 0.0, 0.0, 0.0];
         let sums = newton.model.evaluate(&rows, &unscaled(), &point).unwrap();
         assert!(sums.support > f64::from(GROUP));
         let misfit = newton.model.misfit(&rows, &unscaled(), &point, &asked, &sums.score).unwrap();

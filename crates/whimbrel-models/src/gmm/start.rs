@@ -12,6 +12,15 @@ impl MixtureModel for Gmm {
         self.settings().components
     }
 
+    fn narrow(&self, statistic: &[f64], moments: &[f64]) -> u32 {
+        let mut bare = self.clone();
+        if std::mem::take(&mut bare.settings.reg_covar) == 0.0 {
+            return 0;
+        }
+        let found = bare.m_step(statistic, moments);
+        found.map_or(0, |found| found.repairs - found.dead.len() as u32)
+    }
+
     fn free_parameters(&self) -> usize {
         let (k, d) = (self.settings().components, self.columns());
         let covariances = match self.settings().covariance {

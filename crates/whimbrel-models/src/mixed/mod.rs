@@ -17,6 +17,7 @@
 //!
 //! The numeric part is a [`Gmm`], with its M-step, frames, coordinates and floors.
 
+mod bootstrap;
 mod data;
 mod estep;
 mod frame;

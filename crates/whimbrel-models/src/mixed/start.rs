@@ -18,6 +18,10 @@ impl MixtureModel for Mixed {
         self.settings.components
     }
 
+    fn narrow(&self, statistic: &[f64], _: &[f64]) -> u32 {
+        self.gaussian.as_ref().map_or(0, |gmm| gmm.narrow(self.parts(statistic).0, &[]))
+    }
+
     fn free_parameters(&self) -> usize {
         let others = self.counts.len() + self.free_levels();
         let numbers = self.gaussian.as_ref();

@@ -182,11 +182,19 @@ fn group_sentence(job: &Job) -> Option<String> {
              mean and the rounded covariance of each group of at least {group} similar rows, and the covariance \
              of all rows. A value that a whole group shares is not hidden."
         ),
-        (Some(group), _) if job.fit.is_served_masked() && !masks => format!(
-            "Each number is a sum over at least {group} of your rows, or is left out. A coordinator that chooses its \
-             questions can still compute single rows from such sums; `masks = true` in the job would show it \
-             sums over the rows of all clients only."
-        ),
+        (Some(group), _) if job.fit.is_served_masked() => {
+            let rest = if masks {
+                "could still compute single rows from the sums over all clients, if it knows many of their values or a \
+                 column of text has many different ones"
+            } else {
+                "can still compute single rows from such sums; `masks = true` in the job would show it sums over \
+                 the rows of all clients only"
+            };
+            format!(
+                "Each number is a sum over at least {group} of your rows, or is left out. A coordinator that \
+                 chooses its questions {rest}."
+            )
+        }
         (Some(group), _) => format!(
             "Each number is a sum over at least {group} of your rows, or is left out. Somebody who chooses \
              the questions and compares the answers could still find out single rows; only random noise \

@@ -69,8 +69,30 @@ const CLASS_NAMES: [&str; 2] = ["label", "class"];
 const CLASSES_MAX: usize = 20;
 
 /// Names of columns that identify things, beside those that end in `id`.
-const IDENTIFIERS: [&str; 9] =
-    ["patient", "zip", "zipcode", "postcode", "phone", "email", "name", "index", "ssn"];
+const IDENTIFIERS: [&str; 16] = [
+    "id",
+    "patient",
+    "zip",
+    "zipcode",
+    "postcode",
+    "plz",
+    "code_postal",
+    "phone",
+    "email",
+    "name",
+    "index",
+    "ssn",
+    "account",
+    "customer",
+    "invoice",
+    "policy",
+];
+
+/// Fewest digits of numbers that identify things, if all are distinct and of one length.
+const DIGITS_MIN: usize = 5;
+
+/// The share of rows with one value from which a component of a mixture may have no other.
+const SPIKE_MIN: f64 = 0.1;
 
 /// Readings of a file whose cells show marks of gaps.
 const READINGS_MAX: usize = 3;
@@ -209,7 +231,15 @@ fn look(file: &Path, job: Option<&Path>, wishes: Wishes<'_>) -> Result<DataFacts
     if facts.columns.is_empty() && !facts.left_out.is_empty() {
         return nothing_left("no column is left to fit a model to", &facts);
     }
+    facts.has_spikes = has_spikes(&data, &facts);
     Ok(facts)
+}
+
+/// Whether one value fills a large share of a column of numbers.
+fn has_spikes(data: &Dataset, facts: &DataFacts) -> bool {
+    let typed = |name: &String| facts.types.iter().flatten().any(|(known, _)| known == name);
+    let share = |name: &String| data.column(name).map_or(0.0, |at| data.largest_share(at));
+    facts.columns.iter().any(|name| !typed(name) && share(name) >= SPIKE_MIN)
 }
 
 /// The error about a file whose columns are all left out, with the reasons.
@@ -420,7 +450,14 @@ fn useless(data: &Dataset, at: usize) -> Option<&'static str> {
     if data.identifier(at) == Some(Identifier::OfRows) || whole() && numbered() {
         return Some("it identifies rows");
     }
-    if (IDENTIFIERS.contains(&name.as_str()) || name == "id" || name.ends_with("_id")) && whole() {
+    let is_named = IDENTIFIERS.contains(&name.as_str()) || name.ends_with("_id");
+    let digits = |row| data.number(row, at).map_or(0, |x| x.to_string().len());
+    let of_one_length = || {
+        let length = digits(0);
+        let is_same = (0..data.rows()).all(|row| digits(row) == length);
+        length >= DIGITS_MIN && data.distinct(at) == data.rows() && is_same
+    };
+    if whole() && (is_named || of_one_length()) {
         return Some("it looks like an identifier");
     }
     let mut values = (0..data.rows()).filter_map(|row| data.number(row, at));

@@ -18,10 +18,10 @@ fn every_fit_says_whether_it_converged() {
     let detail = summary["ending_detail"].as_str().unwrap();
     assert!(detail.contains("above 1e-4; ") && detail.contains("run more rounds"), "{detail}");
     assert!(number(&summary, "field_relative") > 1e-4);
-    assert!(sandbox.read("short/report.html").contains("<strong>Stopped.</strong>"));
+    assert!(sandbox.read("short/report.html").contains("<strong>Stopped</strong>"));
     sandbox.write("rows.csv", "x1,x2\n0,0\n");
     let used = sandbox.run(&["predict", "short", "--data", "rows.csv", "--out", "p.csv"]);
-    assert!(used.stderr.contains("the fit of this run is stopped"), "{}", used.stderr);
+    assert!(used.stderr.contains("the fit of this run stopped after "), "{}", used.stderr);
 
     sandbox.write("job.toml", &mixture_job(init, "kind = \"fedem\""));
     let ran = sandbox.ok(&["run", "job.toml", "--out", "free"]);
@@ -121,6 +121,16 @@ fn the_choice_of_components_is_in_the_summary_and_its_edge_is_named() {
     assert_eq!(least.unwrap()["chosen"], true);
     let edge = [4, 6].contains(&summary["components"].as_u64().unwrap());
     assert_eq!(ran.stderr.contains("at the edge of the grid"), edge, "{}", ran.stderr);
+    let tile = "<dt>BIC, lower is better</dt>";
+    assert!(sandbox.read("out/report.html").contains(tile));
+    // Several starts are no choice: BIC is that of the fit.
+    sandbox.write("job.toml", &job.replace("components = 2", "components = 2\nstarts = 2"));
+    sandbox.ok(&["run", "job.toml", "--out", "starts"]);
+    assert!(sandbox.read("starts/report.html").contains(tile));
+    let summary = sandbox.object("starts/summary.json");
+    let figure = |key: &str| number(&summary, key);
+    let bic = figure("free_parameters") * 240f64.ln() - 2.0 * figure("log_likelihood");
+    assert_eq!(figure("bic"), bic);
 }
 
 /// Levels follow from the participation; a job that names them keeps its own.
@@ -219,6 +229,7 @@ fn a_draft_of_an_untidy_file_runs_without_an_edit() {
         "left out: \"day\", since it holds dates",
         "left out: \"price\", since its numbers have signs",
         "columns = [\"km\", \"miles\", \"income\", \"visits\", \"lead\"]",
+        "reg_covar = 0.01",
     ] {
         assert!(job.contains(part), "{part}: {job}");
     }
@@ -261,12 +272,13 @@ fn a_draft_names_numbers_that_may_mark_gaps() {
 #[test]
 fn a_draft_leaves_out_columns_without_information() {
     let mut stream = Key::root(21).stream();
-    let mut rows = String::from("site,celsius,kelvin,blank,profit,staff,note\n");
+    let mut rows = String::from("site,celsius,kelvin,blank,profit,staff,contract,note\n");
     for i in 0..120 {
         let (t, staff) = (2000 + stream.below(900), 1 + stream.below(300));
         let profit = if i % 6 == 1 { format!("({i})") } else { (100 + i).to_string() };
         let celsius = t as f64 / 100.0;
-        rows += &format!("s{},{celsius:.2},{:.2},,{profit},{staff},\n", i % 4, celsius + 273.15);
+        let (kelvin, contract) = (celsius + 273.15, 100_003 + 7001 * ((i * 53) % 120));
+        rows += &format!("s{},{celsius:.2},{kelvin:.2},,{profit},{staff},{contract},\n", i % 4);
     }
     let sandbox = Sandbox::new();
     sandbox.write("d.csv", &rows);
@@ -276,6 +288,7 @@ fn a_draft_leaves_out_columns_without_information() {
         "left out: \"kelvin\", since it is a linear function of an earlier column",
         "left out: \"blank\", since it has no values",
         "left out: \"profit\", since some of its cells are not numbers",
+        "left out: \"contract\", since it looks like an identifier",
         "columns = [\"celsius\", \"staff\"]",
     ] {
         assert!(job.contains(part), "{part}: {job}");
@@ -456,6 +469,10 @@ fn a_minimum_of_zero_has_a_meaningful_verdict() {
     assert!(1e-6 < left && left < 0.5, "{left}");
     sandbox.write("job.toml", &job(300));
     assert_eq!(sandbox.run_job("long")["ending"], "converged");
+    assert!(sandbox.read("long/report.html").contains("<dt>Objective</dt>"));
+    sandbox.write("job.toml", &job(300).replace("seed = 1", "seed = 1\nseeds = 2"));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "seeds"]);
+    assert!(ran.stderr.contains("converged: all 2 seeds"), "{}", ran.stderr);
 }
 
 /// A data file in place of a job is one error with the command that writes a job.

@@ -55,7 +55,7 @@ fn the_screen_begins_with_the_computation_and_has_no_jargon() {
         (
             classes("kind = \"glm\"\nfamily = \"binomial\"", "kind = \"newton\""),
             "(binomial)",
-            "in a sum over at least 3 clients: before the rounds: sums",
+            "could still compute single rows from the sums over all clients",
         ),
         (
             classes(

@@ -27,7 +27,7 @@ fn it_ends_as_degenerate_with_code_one_and_a_complete_folder() {
     assert_eq!(summary["ending"], "degenerate");
     assert_eq!(summary["degenerate"], summary["ending_detail"]);
     let page = sandbox.read("out/report.html");
-    assert!(page.contains("<strong>Degenerate.</strong>"), "the banner");
+    assert!(page.contains("<strong>Degenerate</strong>"), "the banner");
     assert!(sandbox.path("out/model/model.json").exists(), "the model is there to look at");
     assert!(sandbox.path("out/clients.csv").exists());
 }
@@ -44,6 +44,19 @@ fn so_does_a_fit_that_is_worse_than_one_gaussian() {
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let said = "the fit is degenerate: one component is better by ";
     assert!(ran.stderr.contains(said) && ran.stderr.contains("run more rounds"), "{}", ran.stderr);
+}
+
+/// A component on one value of a column has the width that `reg_covar` gives it.
+#[test]
+fn a_component_on_one_value_is_named() {
+    let row = |i: usize| format!("s{},{},{}\n", i % 2, [5, 10, 20, 20][i * 7 % 4], i * 37 % 101);
+    let model = "name = \"d\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"site\"\n\
+                 standardize = true\n[model]\nkind = \"gmm\"\ncomponents = 2\ncovariance = \"diagonal\"\n";
+    let sandbox = Sandbox::with_job(&format!("{model}reg_covar = 1e-6\n[method]\nkind = \"em\"\n"));
+    sandbox.write("d.csv", &("site,dose,x\n".to_owned() + &(0..120).map(row).collect::<String>()));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    let said = "covariances with the width of reg_covar alone: 1, ";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
 }
 
 #[test]

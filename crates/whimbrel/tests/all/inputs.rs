@@ -3,6 +3,7 @@
 use crate::support::{Sandbox, fixture, mixture_job, number};
 use std::path::Path;
 use std::process::Stdio;
+use whimbrel::parts::core::Key;
 
 const METHOD: &str = "kind = \"fedem\"\nrounds = 10";
 
@@ -43,6 +44,44 @@ fn a_table_with_labels_gets_a_regression() {
     let many: String = (0..60).map(|i| format!("{},{i}.5\n", i % 7)).collect();
     sandbox.write("rows.csv", &format!("x1,y\n{many}"));
     assert!(sandbox.ok(&["new", "rows.csv"]).stdout.contains("family = \"gaussian\""));
+}
+
+/// A text column beside months and one other number labels the rows of a table, whatever its name; where lines
+/// repeat its cells, it does not.
+#[test]
+fn a_draft_finds_the_table_of_a_text_column() {
+    let mut stream = Key::root(13).stream();
+    let mut rows = String::from("shop,year,month,revenue\n");
+    for i in (0..288).filter(|i| i % 9 != 2) {
+        let (shop, year, month) = (i / 24, 2019 + i / 12 % 2, 1 + i % 12);
+        let revenue = 90.0 + 9.0 * shop as f64 + 5.0 * month as f64 + stream.normal();
+        rows += &format!("shop {shop},{year},{month},{revenue:.2}\n");
+    }
+    let sandbox = Sandbox::new();
+    sandbox.write("d.csv", &rows);
+    sandbox.ok(&["new", "d.csv", "--out", "job.toml"]);
+    let job = sandbox.read("job.toml");
+    for part in ["row = \"shop\"", "column = [\"year\", \"month\"]", "value = \"revenue\""] {
+        assert!(job.contains(part), "{part}: {job}");
+    }
+    assert_eq!(sandbox.run_job("out")["ending"], "converged");
+    sandbox.write("d.csv", &(rows.clone() + &rows[rows.find('\n').unwrap() + 1..]));
+    assert!(sandbox.ok(&["new", "d.csv"]).stdout.contains("client = \"shop\""));
+}
+
+/// A model of complete rows names those that read gaps.
+#[test]
+fn missing_cells_point_to_models_that_read_them() {
+    for model in [
+        "[model]\nkind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"em\"\n",
+        "target = \"y\"\n[model]\nkind = \"linear\"\n[method]\nkind = \"sgd\"\nrounds = 5\n",
+    ] {
+        let data = "[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"site\"\n";
+        let sandbox = Sandbox::with_job(&format!("name = \"g\"\nseed = 1\n{data}{model}"));
+        sandbox.write("d.csv", "site,x,y\na,1,2\na,,3\nb,2,1\nb,0,4\n");
+        let ways = "\"mixture\" reads rows with gaps, and \"glm\" leaves them out";
+        sandbox.fails(&["run", "job.toml"], 3, ways);
+    }
 }
 
 #[test]

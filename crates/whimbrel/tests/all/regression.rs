@@ -427,6 +427,38 @@ fn offsets_and_columns_may_lie_far_from_zero() {
     close(&far_errors, &near_errors, "cox");
 }
 
+/// Under `min_group` a stratum of few events and counts with one large value are left out, since few rows carry
+/// their sums: the fit is that of the other clients.
+#[test]
+fn clients_whose_sums_rest_on_few_rows_are_left_out() {
+    let mut stream = Key::root(31).stream();
+    let (mut rows, mut others) = (String::from("site,time,died,count,x\n"), 0);
+    for i in 0..412 {
+        let (x, late) = (stream.normal(), -stream.uniform().ln());
+        let died = u32::from(i >= 400 || stream.uniform() < 0.7);
+        let count = if i == 411 { 60 } else { stream.poisson(1.0) };
+        let site = if i < 400 { format!("s{}", i % 4) } else { "small".into() };
+        rows += &format!("{site},{late:.6},{died},{count},{x:.4}\n");
+        others = if i < 400 { rows.len() } else { others };
+    }
+    for (target, columns, model) in [
+        ("time", "\"x\"", "kind = \"cox\"\nevent = \"died\""),
+        ("count", "\"x\"", "kind = \"glm\"\nfamily = \"poisson\""),
+    ] {
+        let sandbox = Sandbox::with_job(&format!(
+            "name = \"g\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"d.csv\"\nclient = \"site\"\n\
+             target = \"{target}\"\ncolumns = [{columns}]\n[model]\n{model}\n[method]\n\
+             kind = \"newton\"\n[privacy]\nmin_group = 5\n"
+        ));
+        sandbox.write("d.csv", &rows);
+        let all = sandbox.run_job("all");
+        sandbox.write("d.csv", &rows[..others]);
+        let without = sandbox.run_job("without");
+        assert_eq!((&all["ending"], &all["rows_used"]), (&"converged".into(), &400.into()));
+        assert_eq!(all["coefficients"], without["coefficients"], "{target}");
+    }
+}
+
 /// Rows with a column for each fault: values per site, times in reverse, no events, a separated reference
 /// level, an exact target, classes 1 and 2.
 fn odd_rows() -> String {

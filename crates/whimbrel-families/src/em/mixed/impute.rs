@@ -9,10 +9,13 @@ use crate::job::{DataSource, Partition};
 use crate::usage::imputation;
 use serde_json::{Value, json};
 use std::io::{self, Write};
-use whimbrel_core::Error;
 use whimbrel_core::text::counted;
+use whimbrel_core::{Error, Key};
 use whimbrel_data::{Dataset, Input, MixedColumn};
 use whimbrel_models::mixed::Filled;
+
+/// Random stream of the bootstrap sample of an imputation.
+const REFIT: u64 = u64::MAX;
 
 /// Writes estimates, intervals and imputations of every cell; with `wide`, the file with its gaps filled.
 pub(super) fn impute(
@@ -29,7 +32,13 @@ pub(super) fn impute(
     let first = if options.wide { options.draws.max(1) } else { 1 };
     let numbers: Vec<_> =
         (first..=options.draws).map(|number| imputation(run.job.seed, number)).collect();
-    let draws = model.draw(&theta, &bound, &numbers)?;
+    let fitted = read_object(&run.folder.join("summary.json")).unwrap_or_default();
+    let total = fitted.get("rows").and_then(Value::as_u64).unwrap_or(table.rows() as u64);
+    let draw = |key: &Key| -> Result<Vec<f64>> {
+        let refitted = model.refitted(&theta, &bound, total, key.child(REFIT))?;
+        Ok(model.draw(&refitted, &bound, &[*key])?.swap_remove(0))
+    };
+    let draws = numbers.iter().map(draw).collect::<Result<_>>()?;
     let sheet = Sheet { data: &data, columns: &columns, cells: &table.values, found, draws };
     let written =
         if options.wide { sheet.write_wide(&chosen, out) } else { sheet.write_long(&chosen, out) };
@@ -38,8 +47,8 @@ pub(super) fn impute(
     let cells = chosen.iter().flat_map(|row| &table.values[row * width..][..width]);
     let imputed = cells.filter(|x| x.is_nan()).count();
     let observed = chosen.len() * width - imputed;
-    let intervals = "90 % given the observed cells of the row; they and the draws leave out the \
-                     uncertainty of the fitted parameters";
+    let intervals = "90 % given the observed cells of the row; they leave out the uncertainty of the \
+                     fitted parameters, which draws include";
     let figures = json!({
         "rows": chosen.len(), "columns": width, "observed": observed, "imputed": imputed,
         "draws": options.draws, "intervals": intervals,
