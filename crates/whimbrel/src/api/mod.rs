@@ -35,6 +35,8 @@ fn by_methods(failure: Failure) -> Failure {
         (remedy::OPEN, "`Run::open`"),
         (remedy::NAME_CLIENT, "`PersonalFit::client`"),
         (remedy::ADAPT, "`PersonalFit::adapt`"),
+        (remedy::COMPLETE, "`LowRankFit::impute`"),
+        (remedy::ADD_ROWS, "`LowRankFit::adapt`"),
     ])
 }
 

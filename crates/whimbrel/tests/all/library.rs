@@ -138,6 +138,8 @@ fn gaps_are_filled() {
     };
     let clients = [of(0), of(1), of(2)];
     let fit = LowRank::gaussian(100).rank(1).fit(&clients).unwrap();
+    let error = fit.run().predict(&clients[0]).err().unwrap().to_string();
+    assert!(error.contains("complete the table (`LowRankFit::impute`)"), "{error}");
     let mut filled = fit.impute(&clients).unwrap();
     filled.push(fit.adapt(&of(3)).unwrap());
     for (client, rows) in filled.iter().enumerate() {
