@@ -105,9 +105,12 @@ impl Run {
         match &outcome.ending {
             Ending::Failed(error) => return Err(job.remedied(error.clone()).into()),
             Ending::Degenerate(why) if !is_stopped && !job.fit.allows_degenerate() => {
-                let error = Error::numerical(format!("the fit is degenerate: {why}"));
-                let hint = "set(\"method.allow_degenerate\", true) returns it nevertheless";
-                return Err(error.hint(hint).into());
+                let mut error = Error::numerical(format!("the fit is degenerate: {why}"));
+                if job.method.kind.keys.iter().any(|key| key.name == "allow_degenerate") {
+                    let hint = "set(\"method.allow_degenerate\", true) returns it nevertheless";
+                    error = error.hint(hint);
+                }
+                return Err(error.into());
             }
             _ => {}
         }

@@ -187,6 +187,24 @@ fn remedies_are_methods() {
     assert!(fed.unwrap().bits_up > 0);
 }
 
+/// `allow_degenerate` is a remedy of mixtures; a ridge is one of separation.
+#[test]
+fn remedies_of_degenerate_fits_work() {
+    let two = Rows::from_rows((0..20).map(|i| [f64::from(i % 2), f64::from(i % 2)]));
+    let mixture = GaussianMixture::new(2);
+    let said = mixture.fit(std::slice::from_ref(&two)).err().unwrap().to_string();
+    let hint = "hint: set(\"method.allow_degenerate\", true) returns it nevertheless";
+    assert!(said.contains("the fit is degenerate") && said.ends_with(hint), "{said}");
+    assert!(mixture.set("method.allow_degenerate", true).fit(&[two]).is_ok());
+
+    let row = |i: u32| [f64::from(i) - 9.5];
+    let classes = (0..20).map(|i| row(i)[0] > 0.0);
+    let separated = [Rows::from_rows((0..20).map(row)).classes(classes)];
+    let said = LogisticRegression::new().fit(&separated).err().unwrap().to_string();
+    assert!(said.contains("separation") && said.ends_with("or set a ridge"), "{said}");
+    assert!(LogisticRegression::new().ridge(0.1).fit(&separated).is_ok());
+}
+
 /// A method whose values have this length and this content.
 struct Broken(usize, f64);
 
