@@ -117,8 +117,8 @@ fn remedies_are_methods() {
         Rows::new(2, scaled.clone()).targets(scaled.chunks(2).map(|row| row[0]))
     };
     let steep: Vec<Rows> = linear(2, 30).iter().map(steep).collect();
-    let counts = |at: usize| {
-        let y = (0..10).map(move |i| if (at, i) == (1, 4) { -1.0 } else { 1.0 });
+    let counts = |at: usize, fifth: f64| {
+        let y = (0..10).map(move |i| if (at, i) == (1, 4) { fifth } else { 1.0 });
         linear(2, 10)[at].clone().targets(y)
     };
     let (one, mixed) = (vec!["a"; 10], linear(2, 10));
@@ -149,9 +149,20 @@ fn remedies_are_methods() {
             "hint: take a smaller step, or take a finer codec",
         ),
         (
-            Glm::new(GlmFamily::Poisson).fit(&[counts(0), counts(1)]).err(),
+            Glm::new(GlmFamily::Poisson).fit(&[counts(0, -1.0), counts(1, -1.0)]).err(),
             "1 row cannot be used\n  client `1`, row 5: -1 in column \"target\" is not a count",
         ),
+        (
+            Glm::new(GlmFamily::Poisson).fit(&[counts(0, 1.5), counts(1, 1.5)]).err(),
+            "row 5: 1.5 in column \"target\" is not a count",
+        ),
+        (
+            linear().held_out(0.1, 0.0).fit(&mixed).err(),
+            "so `validation` would only lose rows\n  --> data.validation\nhint: take it out, or fit by \
+             gradients (`preset`)",
+        ),
+        (linear().held_out(0.0, 0.1).fit(&mixed).err(), "so `test` would only lose rows"),
+        (linear().set("data.unseen", 0.5).fit(&mixed).err(), "so `unseen` would only lose rows"),
         (
             LogisticRegression::new().fit(&[mixed[0].clone().classes(&one)]).err(),
             "column \"target\" holds 1 level: [\"a\"]",
