@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
+use whimbrel_data::Input;
 use whimbrel_engine::checkpoint::{MEASURES, measures_to_json};
 use whimbrel_engine::{Ending, Limits, Outcome, run as run_chain};
 use whimbrel_families::Job;
@@ -104,9 +105,12 @@ impl Run {
         match &outcome.ending {
             Ending::Failed(error) => return Err(job.remedied(error.clone()).into()),
             Ending::Degenerate(why) if !is_stopped && !job.fit.allows_degenerate() => {
-                let error = Error::numerical(format!("the fit is degenerate: {why}"));
-                let hint = "set(\"method.allow_degenerate\", true) returns it nevertheless";
-                return Err(error.hint(hint).into());
+                let mut error = Error::numerical(format!("the fit is degenerate: {why}"));
+                if job.method.kind.keys.iter().any(|key| key.name == "allow_degenerate") {
+                    let hint = "set(\"method.allow_degenerate\", true) returns it nevertheless";
+                    error = error.hint(hint);
+                }
+                return Err(error.into());
             }
             _ => {}
         }
@@ -333,6 +337,12 @@ impl Run {
     /// Predictions for new rows, as named columns.
     pub fn predict(&self, rows: &Rows) -> Result<Predicted> {
         self.predict_with(None, rows)
+    }
+
+    /// Whether the fit read exactly these rows.
+    pub(super) fn is_fit_to(&self, rows: &Input) -> Result<bool> {
+        let fitted = self.summary.get("data_hash").and_then(Value::as_str);
+        Ok(fitted == Some(rows.hash()?.as_str()))
     }
 
     /// A list of names in `model.json`.
