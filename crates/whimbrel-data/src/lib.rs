@@ -88,7 +88,7 @@ pub use leaf::{LeafClients, read_leaf};
 pub use least_squares::{LeastSquares, LeastSquaresSpec};
 pub use libsvm::{is_libsvm, read_libsvm};
 pub use logistic_mixture::{LogisticMixture, LogisticMixtureSpec, LogisticTruth};
-pub use mixed::{ColumnType, MixedColumn, NEEDS_TYPE, level_of};
+pub use mixed::{ColumnType, MixedColumn, NAME_LEVEL, NEEDS_TYPE, level_of};
 pub use mixture::{Covariance, Heterogeneity, Mixture, MixtureRows, MixtureSpec, Sizes};
 pub use npy::{is_npy, read_npy};
 pub use number::parse_number;

@@ -1,6 +1,7 @@
 //! Mixed tables: columns of numbers, counts or levels, possibly with missing cells.
 
 use crate::dataset::{Dataset, Kind};
+use crate::defect::Why;
 use crate::split::{classes_present, levels_present};
 use crate::{Error, Features, Identifier, LISTED_MAX, Result};
 use whimbrel_core::Table;
@@ -19,6 +20,8 @@ pub enum ColumnType {
     Category(Vec<String>),
 }
 
+/// The remedy for a cell that is not one of its column's levels.
+pub const NAME_LEVEL: &str = "give one of the levels";
 /// The remedy for a column whose cells are not numbers.
 pub const NEEDS_TYPE: &str = "a column of text needs a type";
 
@@ -172,7 +175,7 @@ impl Dataset {
         let places: Vec<usize> =
             columns.iter().map(|column| self.column(&column.name)).collect::<Result<_>>()?;
         let mut values = Vec::with_capacity(self.rows() * columns.len());
-        let (mut listed, mut count) = (Vec::new(), 0);
+        let (mut listed, mut count, mut unknown_levels) = (Vec::new(), 0, false);
         for row in 0..self.rows() {
             let mut reasons = self.unreadable(row, &places);
             for (column, at) in columns.iter().zip(&places) {
@@ -180,6 +183,7 @@ impl Dataset {
                     Ok(cell) => values.push(cell),
                     Err(reason) => {
                         values.push(f64::NAN);
+                        unknown_levels |= !column.levels.is_empty();
                         reasons.push((Some(column.name.clone()), reason));
                     }
                 }
@@ -192,10 +196,17 @@ impl Dataset {
             }
         }
         if count > 0 {
+            let infinite = |at: &usize| {
+                self.bad[*at].first.iter().any(|cell| matches!(cell.why, Why::NotFinite(_)))
+            };
             let hint = match self.gap_mark(&places) {
                 Some(mark) => {
                     format!("if {mark:?} marks a missing value, write na = [{mark:?}] in [data]")
                 }
+                None if places.iter().any(infinite) => {
+                    "numbers are finite: correct these values, or remove these rows".into()
+                }
+                None if unknown_levels => NAME_LEVEL.into(),
                 None => {
                     format!("a missing value is an empty cell, NA or NaN; {NEEDS_TYPE}")
                 }

@@ -15,6 +15,7 @@ use std::time::Instant;
 use whimbrel_core::decentralised::Decentralised;
 use whimbrel_core::declare::{Better, Goal, Measure, Role};
 use whimbrel_core::method::{Artifact, Declaration, Metric};
+use whimbrel_core::text::counted;
 use whimbrel_core::{Bound, ClientData, ClientId, DynMethod, Error, Result};
 
 /// One stage of a job, such as initialisation, constants or the fit.
@@ -384,14 +385,15 @@ impl StageRun<'_> {
         }
         let why = if rule.is_empty() { String::new() } else { format!(": {rule}") };
         let spent = self.rules.stopping.spent.map_or(String::new(), |what| format!("({what}) "));
-        let stopped = format!("{spent}after {rounds} rounds{why}");
+        let length = counted(rounds as usize, "round");
+        let stopped = format!("{spent}after {length}{why}");
         let goal = measures().find_map(|measure| {
             let value = last.and_then(|row| row.number(&measure.key))?;
             measure.goal.as_ref().map(|goal| (&measure.name, goal, value))
         });
         match goal {
             Some((name, goal, value)) if value <= goal.at_most => {
-                Ending::Converged(format!("{name} {value:.1e} after {rounds} rounds"))
+                Ending::Converged(format!("{name} {value:.1e} after {length}"))
             }
             Some((name, Goal { at_most, remedy }, value)) => Ending::Stopped(format!(
                 "{stopped}, not converged: {name} {value:.1e}, above {at_most:.0e}; {remedy}"
@@ -400,7 +402,7 @@ impl StageRun<'_> {
                 Ending::Converged("complete with the messages at enrolment".into())
             }
             None if machine.has_converged() => {
-                Ending::Converged(format!("by the method's own rule, after {rounds} rounds"))
+                Ending::Converged(format!("by the method's own rule, after {length}"))
             }
             None => Ending::Stopped(stopped),
         }

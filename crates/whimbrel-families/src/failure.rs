@@ -4,7 +4,8 @@ use crate::job::Job;
 use std::path::Path;
 use whimbrel_job::Errors;
 
-/// An error of a job, its data or its run. `Debug` prints the message, as `main` does.
+/// An error of a job, its data or its run; `whimbrel` exports it as `Error`. `Debug` prints the message, as
+/// `main` does.
 #[derive(Clone, PartialEq, thiserror::Error)]
 pub enum Failure {
     /// The job file is wrong.
@@ -41,7 +42,8 @@ pub mod remedy {
     pub const BY_GRADIENTS: &str = "fit by gradients";
     pub const DROP_CONSTANT: &str = "drop constant columns";
     pub const STANDARDIZE: &str = "standardise the columns";
-    pub use whimbrel_data::NEEDS_TYPE;
+    pub const DRAFT: &str = "draft a job";
+    pub use whimbrel_data::{NAME_LEVEL, NEEDS_TYPE};
 
     /// Keys of the job file that carry out these remedies.
     pub const KEYS: [(&str, &str); 5] = [
@@ -131,7 +133,7 @@ impl Failure {
 
     /// Rewrites the hint, if there is one.
     #[must_use]
-    pub(crate) fn map_hint(self, rewrite: impl Fn(String) -> String) -> Self {
+    pub fn map_hint(self, rewrite: impl Fn(String) -> String) -> Self {
         match self {
             Self::Core(error) => Self::Core(error.map_hint(rewrite)),
             Self::Data(error) => Self::Data(error.map_hint(rewrite)),

@@ -113,6 +113,13 @@ impl Registry {
         all.filter(|(_, kind)| kind.word.name == word).collect()
     }
 
+    /// The models that a method fits.
+    pub(crate) fn fitted_by(&self, method: &str) -> Vec<&'static str> {
+        let has = |family: &&&'static Family| family.methods.iter().any(|m| m.word.name == method);
+        let of = |family: &&'static Family| family.models.iter().map(|kind| kind.word.name);
+        once(self.families.iter().filter(has).flat_map(of))
+    }
+
     /// The keys of a model in the family of a method.
     pub(crate) fn model_keys(&self, method: &str, model: &str) -> &'static [&'static JobKey] {
         let family = self.method(method, Some(model)).map(|(family, _)| family);

@@ -555,6 +555,11 @@ impl<'a> Value<'a> {
 
     /// Reports an unknown word.
     pub fn unknown_word(&self, written: &str) -> Reported {
+        self.unknown_among(written, &[])
+    }
+
+    /// Reports an unknown word where only some words fit the other keys; none stands for all.
+    pub fn unknown_among(&self, written: &str, fitting: &[&str]) -> Reported {
         if self.key.words.is_empty() {
             return self.refuse();
         }
@@ -568,13 +573,11 @@ impl<'a> Value<'a> {
         let table = self.path.rsplit_once('.').map_or("", |(table, _)| table);
         let table = self.source.table_name(table);
         let message = format!("unknown `{}` in {table}: {}", self.key.name, self.found());
-        let hint = match nearest(written, words).or_else(described) {
-            Some(near) => {
-                format!("did you mean \"{near}\"? `{}` takes {}", self.key.name, self.key.takes())
-            }
-            None => format!("`{}` takes {}", self.key.name, self.key.takes()),
-        };
-        self.fail(message, hint)
+        let quoted: Vec<String> = fitting.iter().map(|word| format!("\"{word}\"")).collect();
+        let takes = if fitting.is_empty() { self.key.takes() } else { one_of(&quoted) };
+        let near = nearest(written, fitting.iter().copied()).or_else(|| nearest(written, words));
+        let near = near.or_else(described).map(|near| format!("did you mean \"{near}\"? "));
+        self.fail(message, format!("{}`{}` takes {takes}", near.unwrap_or_default(), self.key.name))
     }
 
     /// The value as messages show it.

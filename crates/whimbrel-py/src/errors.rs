@@ -27,7 +27,7 @@ create_exception!(
 );
 
 /// The arguments and functions that carry out the remedies in hints.
-const WAYS: [(&str, &str); 13] = [
+const WAYS: [(&str, &str); 14] = [
     (remedy::OTHER_FOLDER, "`out`"),
     (remedy::NAME_FOLDER, "`out`"),
     (remedy::NEW_RUN, "without existing=\"resume\""),
@@ -41,6 +41,7 @@ const WAYS: [(&str, &str); 13] = [
     (remedy::COMPLETE, "`impute`"),
     (remedy::ADD_ROWS, "`adapt`"),
     (remedy::GIVE_FILE, "`data`"),
+    (remedy::DRAFT, "`whimbrel new`"),
 ];
 
 /// The exception of a failure, by who must act.

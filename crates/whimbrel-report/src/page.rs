@@ -8,6 +8,7 @@ use crate::plot::style::{palette_css, swatch};
 use crate::sections;
 use crate::settings;
 use crate::view::RunView;
+use whimbrel_core::text::counted;
 
 /// The policy of the page: its own styles and script, pictures in the page, and nothing from outside.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
@@ -64,8 +65,8 @@ fn lead(runs: &[RunView]) -> String {
 
 /// Whether a run ended with its rounds alone, without a criterion that it missed.
 fn is_planned(run: &RunView) -> bool {
-    let rounds = run.result("rounds").unwrap_or_default();
-    let rest = run.ending_detail.strip_prefix(&format!("after {rounds} rounds"));
+    let rounds = counted(run.result("rounds").unwrap_or_default() as usize, "round");
+    let rest = run.ending_detail.strip_prefix(&format!("after {rounds}"));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(", as many as the job asks for"))
 }
 

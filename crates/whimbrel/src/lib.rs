@@ -18,7 +18,7 @@
 //! | to | use |
 //! |---|---|
 //! | fit a Gaussian mixture | [`GaussianMixture`] |
-//! | fit a regression with standard errors | [`LinearRegression`], [`LogisticRegression`], [`Glm`] for counts, several classes and other targets |
+//! | fit a regression with standard errors | [`LinearRegression`], [`LogisticRegression`], [`Glm`] for counts, several classes and other targets, [`Cox`] for times to an event |
 //! | fit a regression by compressed gradients | `preset` of [`LinearRegression`] and [`LogisticRegression`] |
 //! | fit a personal model for each client, also for clients unseen in training | [`MixtureOfLearners`] |
 //! | give each client a posterior | [`BayesianRegression`] |
@@ -52,21 +52,20 @@ pub mod cli;
 pub mod run;
 
 pub use api::{
-    BayesianRegression, Codec, Estimator, GaussianMixture, Glm, Job, Kind, LinearRegression,
+    BayesianRegression, Codec, Cox, Estimator, GaussianMixture, Glm, Job, Kind, LinearRegression,
     LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners, Personal, PersonalFit,
     Progress, RegressionFit, Rows, Run, Setting, Simulate, Simulated,
 };
 pub use whimbrel_codec::channel::Preset;
 pub use whimbrel_core::method::{Artifact, Tensor};
 pub use whimbrel_core::{Key, Table};
-/// The error of every call. Signatures show its name in the crate below, `Failure`.
 pub use whimbrel_families::failure::Failure as Error;
 pub use whimbrel_families::failure::Result;
 pub use whimbrel_families::family::{Predicted, Predictions};
 pub use whimbrel_families::regression::keys::GlmFamily;
 pub use whimbrel_families::table::completed::Estimate;
 pub use whimbrel_methods::federated::Simple;
-pub use whimbrel_models::glm::inference::Coefficient;
+pub use whimbrel_models::glm::inference::{Coefficient, Test};
 pub use whimbrel_models::gmm::Covariance;
 
 /// The crates of the workspace, for programs that add families, codecs, methods or transports.

@@ -345,8 +345,11 @@ impl<'a> Scan<'a> {
             return Err(Error::Rows { file: name, listed, count, hint });
         }
         if self.cells.is_empty() {
-            return Err(Error::format(&name, "no cell of the table is observed")
-                .hint("every value is missing: check the column `value`"));
+            let hint = match self.values {
+                Values::Wide { .. } => "give at least one value",
+                Values::Long { .. } => "every value is missing: check the column `value`",
+            };
+            return Err(Error::format(&name, "no cell of the table is observed").hint(hint));
         }
         let warnings = self.repeated().into_iter().collect();
         let (rows, row_at) = self.row.sorted();

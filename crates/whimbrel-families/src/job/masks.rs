@@ -40,10 +40,10 @@ impl Job {
         let exact = self.downlink.is_exact() && self.downlink.rule == DownRule::Exact;
         let grid = match self.privacy.epsilon {
             None => {
-                "write codec = { kind = \"grid\", bits = 16 } in [uplink]; sgd takes it as kind = \"qsgd\""
+                "write codec = { kind = \"grid\", bits = 16 } in [uplink]; sgd takes it as kind = \"qsgd\" in [method]"
             }
             Some(_) => {
-                "write codec = { kind = \"grid\", bits = 32 } in [uplink]; sgd takes it as kind = \"qsgd\""
+                "write codec = { kind = \"grid\", bits = 32 } in [uplink]; sgd takes it as kind = \"qsgd\" in [method]"
             }
         };
         let refused: [(bool, &[&str], &str, &str); 5] = [

@@ -349,7 +349,11 @@ fn read_fit(
     let families = model.read(registry.model_kind, |v| {
         let word = v.text()?;
         let families = registry.models(&word);
-        if families.is_empty() { Err(v.unknown_word(&word)) } else { Ok(families) }
+        if !families.is_empty() {
+            return Ok(families);
+        }
+        let fitting = asked.kind.map_or_else(Vec::new, |kind| registry.fitted_by(kind.word.name));
+        Err(v.unknown_among(&word, &fitting))
     })?;
     let Some((family, method_kind)) = asked.family.zip(asked.kind) else {
         // An unknown kind is reported by `Method::read`.

@@ -116,7 +116,7 @@ impl Job {
                 shares && matches!(&self.uplink.codec, Codec::Grid(grid) if grid.bits() != SHARES),
                 &["uplink", "codec"],
                 "shares of the noise are added to words of 32 bits",
-                "write codec = { kind = \"grid\", bits = 32 }",
+                "write codec = { kind = \"grid\", bits = 32 } in [uplink]",
             ),
             (
                 self.privacy.colluders.is_some() && !shares,

@@ -2,8 +2,11 @@
 
 use super::Loaded;
 use crate::job::{Csv, Partition};
-use whimbrel_data::{Dataset, Described, Identifier, Kind};
+use whimbrel_data::{Dataset, Described, Identifier, Input, Kind};
 
+/// Reasons why columns are not features.
+const CLIENT: &str = "the client";
+const TARGET: &str = "the target";
 /// Most columns named in a note.
 const NAMED_MAX: usize = 20;
 
@@ -14,7 +17,12 @@ pub(super) fn say(loaded: &mut Loaded, data: &Dataset, csv: &Csv, role: Option<&
     for (at, column) in data.columns().iter().enumerate() {
         let name = format!("{:?}", column.name);
         if !loaded.columns.contains(&column.name) {
-            left_out.push(format!("{name} ({})", reason(data, at, csv, role)));
+            let why = reason(data, at, csv, role);
+            // Rows in memory have clients and targets without columns of the user.
+            if matches!(csv.path, Input::Rows(_)) && [CLIENT, TARGET].contains(&why) {
+                continue;
+            }
+            left_out.push(format!("{name} ({why})"));
             continue;
         }
         if data.identifier(at).is_some() {
@@ -94,13 +102,13 @@ fn reason(data: &Dataset, at: usize, csv: &Csv, role: Option<&str>) -> &'static 
     let column = &data.columns()[at];
     let is = |name: Option<&str>| name == Some(column.name.as_str());
     let split = match &csv.partition {
-        Partition::Column(client) if is(Some(client)) => Some("the client"),
+        Partition::Column(client) if is(Some(client)) => Some(CLIENT),
         other if other.columns().contains(&&column.name) => Some("splits the rows"),
         _ => None,
     };
     match split {
         Some(split) => split,
-        None if is(csv.target.as_deref()) => "the target",
+        None if is(csv.target.as_deref()) => TARGET,
         None if is(csv.label.as_deref()) => "the label",
         None if is(role) => "train, validation or test",
         None if csv.columns.is_some() => "not in `columns`",

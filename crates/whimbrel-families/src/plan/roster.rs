@@ -21,8 +21,7 @@ pub(super) fn participation(key: &ParticipationKey, roster: &Roster<'_>) -> Resu
         ParticipationKey::Size(size) => {
             if *size > roster.clients {
                 let what = format!("a cohort of {size} out of {} clients", roster.clients);
-                return refuse(what, "participation = { size } is at most the number of clients")
-                    .at("method.participation");
+                return refuse(what, "a cohort has at most all clients").at("method.participation");
             }
             Participation::Fixed(*size as u32)
         }

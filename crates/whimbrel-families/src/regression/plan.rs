@@ -175,8 +175,11 @@ impl RegressionFit {
         let dots = (classes.len() > CLASSES_SHOWN).then(|| "...".into());
         let few = few.chain(dots).collect::<Vec<_>>().join(", ");
         let what = format!("the target {name:?} holds {} classes: {few}", classes.len());
-        refuse(what, "use family = \"binomial\" for two classes, \"multinomial\" for more")
-            .at("data.target")
+        refuse(
+            what,
+            "use family = \"binomial\" in [model] for two classes, \"multinomial\" for more",
+        )
+        .at("data.target")
     }
 
     fn class_weights(&self, classes: &[String]) -> Result<Vec<f64>> {

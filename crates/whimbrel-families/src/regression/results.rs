@@ -151,7 +151,8 @@ impl RegressionFit {
         object
     }
 
-    fn tests(&self, model: &Model, fitted: &Artifact) -> Vec<Test> {
+    /// The likelihood-ratio test of each term, if the fit made them.
+    pub fn tests(&self, model: &Model, fitted: &Artifact) -> Vec<Test> {
         let Some(found) = fitted.tensor("tests") else { return Vec::new() };
         let pairs = model.terms().into_iter().zip(found.values.chunks_exact(2));
         pairs.map(|((name, _), pair)| Test::chi2(name, pair[0], pair[1])).collect()

@@ -21,7 +21,8 @@ use whimbrel_core::{ClientData, Error, Key, Result, Table, vector};
 /// example). A method with client states, further broadcast values or personal models implements
 /// `Oracle` and `Judge` of `whimbrel::parts::methods::federated` instead.
 pub trait Simple: Send + Sync + 'static {
-    /// The first vector, for rows with this number of columns.
+    /// The first vector, for rows with this number of columns; targets are the last one. It is called several
+    /// times and must return equal vectors.
     fn start(&self, columns: usize) -> Vec<f64>;
     /// A client's value at the shared vector; all randomness comes from `key`. A value that is not
     /// finite ends the run with an error.

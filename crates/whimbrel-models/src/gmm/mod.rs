@@ -55,7 +55,7 @@ pub enum Covariance {
     Tied,
     /// One diagonal matrix per component.
     Diagonal,
-    /// One multiple of the identity per component.
+    /// One variance per component for all columns, as standardised where `standardize` is set.
     Spherical,
     /// One matrix per component.
     Full,

@@ -4,6 +4,7 @@ use super::by_setters;
 use super::progress::{Progress, Watch};
 use super::rows::{Federation, Rows};
 use super::run::Run;
+use super::setters;
 use super::settings::{Codec, Draft, Setting};
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
@@ -166,7 +167,7 @@ impl<K: Kind> Estimator<K> {
     ) -> Result<K::Fit> {
         let watch: &mut Watch<'_> = &mut watch;
         let rows = Federation::new(clients)?;
-        let run = Run::in_memory(self.job(&rows)?, Minima::IfNeeded, watch);
+        let run = Run::in_memory(self.job(&rows)?, Minima::IfNeeded, setters::of_keys, watch);
         K::finish(run.map_err(|failure| by_setters(rows.by_client(failure)))?)
     }
 

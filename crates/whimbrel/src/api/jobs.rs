@@ -73,7 +73,7 @@ impl Job {
         mut watch: impl FnMut(&Progress<'_>) -> ControlFlow<()> + Send,
     ) -> Result<Run> {
         let watch: &mut Watch<'_> = &mut watch;
-        Run::in_memory(self.0.clone(), Minima::Solved, watch).map_err(by_keys)
+        Run::in_memory(self.0.clone(), Minima::Solved, str::to_owned, watch).map_err(by_keys)
     }
 
     /// Runs into a new folder, as `whimbrel run` does: checkpoints, journal, model and report.

@@ -9,6 +9,7 @@ mod progress;
 mod regression;
 mod rows;
 mod run;
+mod setters;
 mod settings;
 mod simulate;
 
@@ -18,7 +19,7 @@ pub use low_rank::{LowRank, LowRankFit};
 pub use mixture::{GaussianMixture, MixtureFit};
 pub use personal::{BayesianRegression, MixtureOfLearners, Personal, PersonalFit};
 pub use progress::Progress;
-pub use regression::{Glm, LinearRegression, LogisticRegression, RegressionFit};
+pub use regression::{Cox, Glm, LinearRegression, LogisticRegression, RegressionFit};
 pub use rows::Rows;
 pub use run::Run;
 pub use settings::{Codec, Setting};
@@ -37,12 +38,14 @@ fn by_methods(failure: Failure) -> Failure {
         (remedy::ADAPT, "`PersonalFit::adapt`"),
         (remedy::COMPLETE, "`LowRankFit::impute`"),
         (remedy::ADD_ROWS, "`LowRankFit::adapt`"),
+        (remedy::DRAFT, "`Job::parse` reads text"),
+        (remedy::NAME_LEVEL, "text is read from a file by `Run::predict_file`"),
     ])
 }
 
-/// Adds the setters that carry out the remedies as well.
+/// Adds the setters that carry out the remedies as well, in place of keys of the job file.
 fn by_setters(failure: Failure) -> Failure {
-    by_methods(failure).with_ways(&[
+    by_methods(failure.map_hint(|hint| setters::of_keys(&hint))).with_ways(&[
         (remedy::NO_CODECS, "`uplink`, `downlink`"),
         (remedy::BY_GRADIENTS, "`preset`"),
         (remedy::DROP_CONSTANT, "`.set(\"data.prepare.drop_constant\", true)`"),

@@ -132,7 +132,8 @@ impl Personal<'_> {
         self.own.tensor("weights").map_or(&[], |tensor| &tensor.values)
     }
 
-    /// Samples of the client's posterior; none for methods without one.
+    /// Samples of the client's posterior: of a regression the coefficients in the order of the columns, then the
+    /// intercept. None for methods without a posterior.
     pub fn samples(&self) -> Vec<&[f32]> {
         let samples = self.own.narrow.iter().find(|tensor| tensor.name == "samples");
         let width = samples.and_then(|tensor| tensor.shape.last()).map_or(1, |n| *n as usize);

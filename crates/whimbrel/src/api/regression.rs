@@ -11,7 +11,7 @@ use whimbrel_families::family::{Predicted, Predictions};
 use whimbrel_families::gradient::GradientFit;
 use whimbrel_families::regression;
 use whimbrel_families::regression::keys::GlmFamily;
-use whimbrel_models::glm::inference::Coefficient;
+use whimbrel_models::glm::inference::{Coefficient, Test};
 
 /// Linear regression: by Newton's method the least-squares fit of the pooled rows, with standard errors.
 ///
@@ -56,7 +56,29 @@ pub type LogisticRegression = Estimator<Logistic>;
 /// ```
 pub type Glm = Estimator<Generalised>;
 
+/// Cox's proportional hazards model by Newton's method, with a baseline hazard of each client. The targets are
+/// times.
+///
+/// ```
+/// use whimbrel::{Cox, Rows};
+///
+/// let row = |i: u32| [f64::from(i % 7), f64::from(i % 3 != 0)];
+/// let client = |from: u32| {
+///     let times = (from..from + 40).map(|i| 9.0 - 0.6 * f64::from(i % 7) + f64::from((i * i) % 5));
+///     Rows::from_rows((from..from + 40).map(row)).columns(["dose", "died"]).targets(times)
+/// };
+/// let fit = Cox::new("died").baseline(true).fit(&[client(0), client(40)])?;
+/// let dose = &fit.summary()?[0];
+/// assert!(dose.term == "dose" && dose.low > 0.0);
+/// let [time, hazard] = fit.baseline("0")?[0];
+/// assert!(time > 0.0 && hazard > 0.0);
+/// # Ok::<(), whimbrel::Error>(())
+/// ```
+pub type Cox = Estimator<Hazards>;
+
 kinds! {
+    /// The kind of [`Cox`].
+    Hazards = ("cox", "newton"), Some("cox"), |run| RegressionFit: Ok(RegressionFit { run });
     /// The kind of [`LinearRegression`].
     Linear = ("glm", "newton"), Some("glm"), |run| RegressionFit: Ok(RegressionFit { run });
     /// The kind of [`LogisticRegression`].
@@ -70,6 +92,7 @@ pub trait Regression: Kind {}
 impl Regression for Linear {}
 impl Regression for Logistic {}
 impl Regression for Generalised {}
+impl Regression for Hazards {}
 
 /// The kinds of regressions that gradient methods fit as well. This trait is sealed.
 pub trait ByGradients: Regression {
@@ -108,12 +131,25 @@ impl Estimator<Generalised> {
     }
 }
 
+impl Estimator<Hazards> {
+    /// Times to an event; the column `event` is 1 for an event and 0 for a censored time.
+    pub fn new(event: &str) -> Self {
+        Self::start().set("model.event", event)
+    }
+
+    /// Whether clients send the cumulative baseline hazards of their strata.
+    pub fn baseline(self, send: bool) -> Self {
+        self.set("model.baseline", send)
+    }
+}
+
 impl<K: Regression> Estimator<K> {
     fn of(family: GlmFamily) -> Self {
         Self::start().set("model.family", family.name())
     }
 
-    /// The penalty on the squared coefficients.
+    /// The penalty `ridge / 2` times the sum of the squared coefficients, without intercepts, beside the mean
+    /// loss of a row.
     pub fn ridge(self, ridge: impl Into<f64>) -> Self {
         self.set("model.ridge", ridge.into())
     }
@@ -149,6 +185,24 @@ impl RegressionFit {
         self.run.coefficients()
     }
 
+    /// A likelihood-ratio test of each term, of a fit with `set("method.tests", true)`.
+    pub fn tests(&self) -> Result<Vec<Test>> {
+        self.run.tests()
+    }
+
+    /// The steps `[time, cumulative hazard]` of a client's baseline, of a fit with [`Cox::baseline`](Estimator::baseline).
+    pub fn baseline(&self, client: &str) -> Result<&[[f64; 2]]> {
+        let id = self.run.clients().iter().position(|name| name == client);
+        let steps = id.map(|id| self.run.tensor(&format!("baseline.{id}"))).unwrap_or_default();
+        match steps.as_chunks::<2>().0 {
+            [] => {
+                let error = Error::config(format!("the fit has no baseline of client `{client}`"));
+                Err(error.hint("fit by `Cox` with `.baseline(true)`").into())
+            }
+            steps => Ok(steps),
+        }
+    }
+
     /// The coefficients in the units of the rows, in the order of the columns; for several classes, those
     /// of each class after the first.
     pub fn coefficients(&self) -> Result<Vec<f64>> {
@@ -156,7 +210,7 @@ impl RegressionFit {
     }
 
     /// The intercept in the units of the rows, 0 for a model without one; for several classes, that of
-    /// the second.
+    /// the second, in byte order of their names.
     pub fn intercept(&self) -> Result<f64> {
         Ok(self.estimates()?.1)
     }
@@ -166,8 +220,8 @@ impl RegressionFit {
         self.run.tensor("log_likelihood").first().copied()
     }
 
-    /// The mean of each row, which is the probability of the second of two classes; of several classes
-    /// the probability of the first. [`Run::predict`] has the probabilities of all classes.
+    /// The mean of each row, which is the probability of the second of two classes in byte order of their names;
+    /// of several classes the probability of the first; of [`Cox`] the relative hazard. [`Run::predict`] has the probabilities of all classes.
     pub fn predict(&self, rows: &Rows) -> Result<Vec<f64>> {
         let numbers = numeric(&self.run.predict(rows)?).into_iter().next();
         numbers.ok_or_else(|| Error::internal("a regression predicts numbers").into())
@@ -178,10 +232,12 @@ impl RegressionFit {
         let found = self.run.predict(rows)?;
         let Some(classes) = self.run.classes().transpose()? else { return labels(&found) };
         let mut shares = numeric(&found);
-        if let [second] = &shares[..] {
+        if let [second] = &shares[..]
+            && found.columns[0].0 == "probability"
+        {
             shares.insert(0, second.iter().map(|p| 1.0 - p).collect());
         }
-        if shares.len() != classes.len() || found.columns[0].0 == "prediction" {
+        if shares.len() != classes.len() {
             let error = Error::config("this model does not predict classes");
             return Err(error.hint("`predict` predicts numbers").into());
         }

@@ -108,6 +108,15 @@ impl Rows {
         self.width
     }
 
+    /// A row.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are not that many rows.
+    pub fn row(&self, at: usize) -> &[f64] {
+        &self.values[at * self.width..][..self.width]
+    }
+
     /// The numbers, row-major.
     pub fn values(&self) -> &[f64] {
         &self.values
@@ -280,7 +289,8 @@ fn agree(clients: &[Rows]) -> Result<(Vec<String>, Vec<String>, &Rows)> {
             let (own, known) = (rows.column_names().join(", "), columns.join(", "));
             let what =
                 format!("client `{name}` has columns {own}, client `{}` has {known}", who[0]);
-            return Err(Error::data(what).into());
+            let hint = "give the rows of all clients the same columns in the same order";
+            return Err(Error::data(what).hint(hint).into());
         }
         let what = match (&first.targets, &rows.targets) {
             (Targets::None, Targets::None)
@@ -300,7 +310,11 @@ fn agree(clients: &[Rows]) -> Result<(Vec<String>, Vec<String>, &Rows)> {
 
 /// One table per client, in the order of their names, with a numeric target as the last column.
 pub(super) fn tables(clients: &[Rows]) -> Result<Vec<(String, Table)>> {
-    let (who, columns, _) = agree(clients)?;
+    let (who, columns, first) = agree(clients)?;
+    if let Targets::Classes(_) = first.targets {
+        let error = Error::data(format!("client `{}`: the targets are classes", who[0]));
+        return Err(error.hint("a simulation takes numbers, by `Rows::targets`").into());
+    }
     let names = Names::beside(&columns);
     let table = |rows: &Rows| -> Result<Table> {
         let data = join(&[rows], &columns, &names, None)?;

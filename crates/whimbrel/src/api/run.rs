@@ -23,7 +23,7 @@ use whimbrel_families::load::load;
 use whimbrel_families::plan::{Minima, Plan};
 use whimbrel_families::regression::RegressionFit;
 use whimbrel_models::glm::Model;
-use whimbrel_models::glm::inference::Coefficient;
+use whimbrel_models::glm::inference::{Coefficient, Test};
 use whimbrel_runs::{Existing, RunDir, described, model_keys, resolved};
 
 /// A column of predicted numbers.
@@ -83,8 +83,14 @@ struct Unsaved {
 }
 
 impl Run {
-    /// Runs a job in memory; `minima` decides whether excess losses are known.
-    pub(super) fn in_memory(job: Job, minima: Minima, watch: &mut Watch<'_>) -> Result<Self> {
+    /// Runs a job in memory; `minima` decides whether excess losses are known, and `words` adapts the verdict
+    /// to the interface.
+    pub(super) fn in_memory(
+        job: Job,
+        minima: Minima,
+        words: fn(&str) -> String,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
         if job.seeds.is_some() || !job.method.search.is_empty() {
             let what = "a job with `seeds` or `search` makes several runs, which need a folder";
             let hint = "`Job::run_in` has one; an estimator is fitted once for each `seed`";
@@ -105,7 +111,7 @@ impl Run {
         match &outcome.ending {
             Ending::Failed(error) => return Err(job.remedied(error.clone()).into()),
             Ending::Degenerate(why) if !is_stopped && !job.fit.allows_degenerate() => {
-                let mut error = Error::numerical(format!("the fit is degenerate: {why}"));
+                let mut error = Error::numerical(format!("the fit is degenerate: {}", words(why)));
                 if job.method.kind.keys.iter().any(|key| key.name == "allow_degenerate") {
                     let hint = "set(\"method.allow_degenerate\", true) returns it nevertheless";
                     error = error.hint(hint);
@@ -122,7 +128,10 @@ impl Run {
         let objective = outcome.objective();
         let of = |name: &str| own.get(name).cloned();
         let ended = Ended { job: &job, data: &data, outcome: &outcome, own: &of };
-        let (summary, _) = described(&ended, objective, &plan);
+        let (mut summary, _) = described(&ended, objective, &plan);
+        if let Some(Value::String(detail)) = summary.get_mut("ending_detail") {
+            *detail = words(detail);
+        }
         let (clients, unseen) = by_role(outcome.names.clone(), &summary);
         Ok(Self {
             keys: model_keys(&job, &data, &model, objective),
@@ -224,8 +233,10 @@ impl Run {
         self.job.to_toml()
     }
 
-    /// A figure of `summary.json` by its key: `objective`, `rounds`, `test_accuracy`, `aic`. `rows` are
-    /// all rows of the clients; regressions leave out those with missing cells (`rows_used`).
+    /// A figure of `summary.json` by its key: `objective`, `rounds`, `test_accuracy`, `aic`. `rows` counts
+    /// the rows of the fit without those held out, and for a table its observed cells; regressions leave out
+    /// rows with missing cells (`rows_used`). In the folder of several seeds, figures that differ between
+    /// them have a mean in place of a number, and are `None`.
     pub fn figure(&self, key: &str) -> Option<f64> {
         self.summary.get(key).and_then(Value::as_f64)
     }
@@ -302,6 +313,12 @@ impl Run {
         fit.coefficients(&model, &self.model)
     }
 
+    /// Tests of each term of a regression by `newton`.
+    pub(super) fn tests(&self) -> Result<Vec<Test>> {
+        let found = self.regression().transpose()?;
+        Ok(found.map_or_else(Vec::new, |(fit, model)| fit.tests(&model, &self.model)))
+    }
+
     /// Slopes, and the first intercept, of a regression by `newton`.
     pub(super) fn estimates(&self) -> Option<Result<(Vec<f64>, f64)>> {
         let all = self.tensor("coefficients");
@@ -334,7 +351,7 @@ impl Run {
         Some(model.map(|model| (fit, model)))
     }
 
-    /// Predictions for new rows, as named columns.
+    /// Predictions for new rows, as named columns. Labels of components count from 1.
     pub fn predict(&self, rows: &Rows) -> Result<Predicted> {
         self.predict_with(None, rows)
     }
@@ -343,6 +360,12 @@ impl Run {
     pub(super) fn is_fit_to(&self, rows: &Input) -> Result<bool> {
         let fitted = self.summary.get("data_hash").and_then(Value::as_str);
         Ok(fitted == Some(rows.hash()?.as_str()))
+    }
+
+    /// Predictions for the rows of a file, also of one with columns of text.
+    pub fn predict_file(&self, file: impl AsRef<Path>) -> Result<Predicted> {
+        let rows = Input::from(file.as_ref());
+        self.job.fit.predict(&self.model_use(None), &rows).map_err(by_methods)
     }
 
     /// A list of names in `model.json`.

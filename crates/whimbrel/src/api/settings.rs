@@ -104,6 +104,11 @@ impl Codec {
         Self::of("sign")
     }
 
+    /// Integers of 16 or 32 bits on a grid that all clients share, as masked sums need them.
+    pub fn grid(bits: u32) -> Self {
+        Self::of("grid").with("bits", bits)
+    }
+
     /// Adds a setting of the codec, by its key in a job file.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<Setting>) -> Self {

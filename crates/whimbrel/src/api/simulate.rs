@@ -109,6 +109,8 @@ impl<S: Simple> Simulate<S> {
         if self.rounds == 0 {
             return Err(Error::config("a simulation needs at least one round").into());
         }
+        let participation =
+            Probability::new(self.participation).map_err(|error| error.within("participation"))?;
         let clients = tables(clients)?;
         let columns = clients.first().map_or(0, |(_, table)| table.width());
         let dimension = self.method.start(columns).len();
@@ -131,7 +133,7 @@ impl<S: Simple> Simulate<S> {
         let oracle = Plain { method: self.method, columns };
         let method = StageMethod::Server(Arc::new(Erased(Federated { oracle, terms }, BindRows)));
         let chain = vec![Stage {
-            participation: Participation::Bernoulli(Probability::new(self.participation)?),
+            participation: Participation::Bernoulli(participation),
             evaluate_every: Some(self.rounds.div_ceil(EVALUATIONS).max(1)),
             ..Stage::new("fit", method)
         }];

@@ -29,7 +29,7 @@ pub fn bytes(bytes: &[u8]) -> Result<()> {
 }
 
 /// The options that carry out the remedies in hints.
-const OPTIONS: [(&str, &str); 13] = [
+const OPTIONS: [(&str, &str); 14] = [
     (remedy::OTHER_FOLDER, "--out"),
     (remedy::NAME_FOLDER, "--out DIR"),
     (remedy::NEW_RUN, "without --resume"),
@@ -43,6 +43,7 @@ const OPTIONS: [(&str, &str); 13] = [
     (remedy::COMPLETE, "`whimbrel impute`"),
     (remedy::ADD_ROWS, "`whimbrel adapt`"),
     (remedy::GIVE_FILE, "--data"),
+    (remedy::DRAFT, "`whimbrel new`"),
 ];
 
 /// Prints the reason for a failure.

@@ -154,7 +154,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     let failure = Error::config(format!("{}: {error}", path.display()));
     match error.kind() {
         std::io::ErrorKind::NotFound => {
-            failure.hint("`whimbrel new` writes a job to start from").into()
+            failure.hint(format!("name an existing file, or {}", remedy::DRAFT)).into()
         }
         std::io::ErrorKind::IsADirectory => failure.hint("name a job file in this folder").into(),
         _ => failure.into(),

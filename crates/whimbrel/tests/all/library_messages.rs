@@ -2,8 +2,8 @@
 
 use crate::library::{classes, linear};
 use whimbrel::{
-    Codec, Covariance, GaussianMixture, Glm, GlmFamily, Key, LinearRegression, LogisticRegression,
-    LowRank, MixtureOfLearners, Preset, Rows, Setting, Simple, Simulate, Table,
+    Codec, Covariance, GaussianMixture, Glm, GlmFamily, Job, Key, LinearRegression,
+    LogisticRegression, LowRank, MixtureOfLearners, Preset, Rows, Setting, Simple, Simulate, Table,
 };
 
 #[test]
@@ -223,6 +223,76 @@ fn remedies_of_degenerate_fits_work() {
     let said = LogisticRegression::new().fit(&separated).err().unwrap().to_string();
     assert!(said.contains("separation") && said.ends_with("or set a ridge"), "{said}");
     assert!(LogisticRegression::new().ridge(0.1).fit(&separated).is_ok());
+}
+
+/// Messages name setters in place of keys of a job file.
+#[test]
+fn remedies_are_setters() {
+    let plain = || linear(2, 10).iter().map(|rows| Rows::new(2, rows.values())).collect::<Vec<_>>();
+    let mixture = || GaussianMixture::new(2);
+    let logistic = |name: fn(usize) -> &'static str| {
+        let rows = plain()[0].clone().classes((0..10).map(name));
+        LogisticRegression::new().fit(&[rows]).err()
+    };
+    let two = |i: usize| if i < 4 { 0.0 } else { 2.0 };
+    let numbers = [plain()[0].clone().targets((0..10).map(two))];
+    let ordered = |names: [&str; 2]| plain()[0].clone().columns(names);
+    let named = [ordered(["a", "b"]).named("x"), ordered(["b", "a"])];
+    let table = LowRank::gaussian(5).rank(0).fit(&plain()).unwrap();
+    let line = LinearRegression::new().fit(&linear(2, 10)).unwrap();
+    let arm = |i: usize| [i as f64 / 3.0, (i % 2) as f64];
+    let arms = Rows::from_rows((0..20).map(arm)).columns(["x", "arm"]);
+    let arms = [arms.targets((0..20).map(|i| (i * i % 7) as f64))];
+    let factor = LinearRegression::new().set("schema.arm.type", "category").fit(&arms).unwrap();
+    let other = Rows::from_rows([[1.0, 7.0]]).columns(["x", "arm"]);
+    let alone = mixture().set("model.covariance_floor", 0.9).set("model.reg_covar", 0.0);
+    let simulate = || Simulate::new(Broken(2, 0.5), 3);
+    let errors = [
+        (mixture().cohort(9).fit(&plain()).err(), "hint: a cohort has at most all clients"),
+        (
+            mixture().uplink(Codec::top_k(1)).fit(&plain()).err(),
+            "hint: add `.set(\"uplink.rule\", \"feedback\")`, or use an unbiased codec",
+        ),
+        (
+            mixture().set("privacy.masks", true).fit(&plain()).err(),
+            "hint: use `.uplink(Codec::grid(16))`; sgd takes it as `.method(\"qsgd\")`",
+        ),
+        (
+            logistic(|i| ["a", "b", "c"][i % 3]),
+            "hint: use `.set(\"model.family\", \"binomial\")` for two classes, \"multinomial\" for more",
+        ),
+        (
+            LogisticRegression::new().fit(&numbers).err(),
+            "two classes, use `Rows::classes`; for more classes `.set(\"model.family\", \"multinomial\")`",
+        ),
+        (
+            MixtureOfLearners::new(2, 5).learner("mpl").fit(&linear(2, 10)).err(),
+            "hint: did you mean \"mlp\"? `kind` takes \"linear\", \"logistic\"",
+        ),
+        (alone.fit(&plain()).err(), "or use `.standardize()` where columns differ"),
+        (
+            table.adapt(&Rows::new(2, [f64::NAN; 4])).err(),
+            "no cell of the table is observed\nhint: give at least one value",
+        ),
+        (line.predict(&Rows::new(2, [1.0, f64::INFINITY])).err(), "hint: numbers are finite"),
+        (Job::from_path("absent.toml").err(), "or draft a job (`Job::parse` reads text)"),
+        (mixture().fit(&named).err(), "hint: give the rows of all clients the same columns"),
+        (factor.predict(&other).err(), "a file by `Run::predict_file`)"),
+        (simulate().run(&classes(2, 9)).err(), "client `0`: the targets are classes"),
+        (simulate().participation(0.0).run(&plain()).err(), "participation: 0 is not"),
+    ];
+    for (failure, said) in errors {
+        let text = failure.expect(said).to_string();
+        assert!(text.contains(said) && !text.contains(" in ["), "{said}: {text}");
+    }
+    let fit = mixture().rounds(1).fit(&plain()).unwrap();
+    let detail = fit.run().ending_detail();
+    assert!(detail.contains("after 1 round") && !detail.contains("1 rounds"), "{detail}");
+    let notes = fit.run().notes().concat() + &line.run().notes().concat();
+    assert!(!notes.contains("\"client\"") && !notes.contains("\"target\""), "{notes}");
+    assert_eq!(factor.coefficients().unwrap().len(), 2);
+    let masked = mixture().set("privacy.masks", true).uplink(Codec::grid(16)).rounds(3);
+    assert!(masked.fit(&plain()).is_ok());
 }
 
 /// A method whose values have this length and this content.

@@ -269,6 +269,6 @@ fn refuse_biased(value: &Value<'_>, codec: &str, rule: UpRule<Auto>) -> Reported
             "{codec} is biased: without error feedback (here rule = \"{}\") the fixed point moves",
             UP_RULES.name(&rule)
         ),
-        "add rule = \"feedback\", or use an unbiased codec such as \"dithering\"",
+        "add rule = \"feedback\" in [uplink], or use an unbiased codec such as \"dithering\"",
     )
 }
