@@ -187,7 +187,7 @@ pub struct Ledger {
 }
 
 /// The answers in one stage.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answered {
     /// The stage, from zero.
     pub stage: u32,
@@ -222,15 +222,25 @@ impl Answered {
 }
 
 impl Ledger {
-    /// The rounds of a stage that were answered, and their maximum if the job has one. Openings are
-    /// not counted.
+    /// The last round of a stage that was answered, and the maximum of rounds if the job has one.
+    /// Openings are not counted. Where an exchange has several steps, rounds of others are not known.
     pub fn rounds(&self, agreed: &Agreement, stage: u32) -> Option<(u32, Option<u32>)> {
         let answered = self.of_stage(stage)?;
-        let all = || agreed.kinds.iter().enumerate().filter(|(_, kind)| !kind.is_between());
-        let last = all().map(|(_, kind)| kind.rank).max()?;
-        let rounds = || all().filter(|(_, kind)| kind.rank == last);
-        let most = rounds().map(|(_, kind)| kind.bounded.then_some(kind.most)).max().flatten();
-        Some((rounds().map(|(at, _)| answered.of_kind(at)).sum(), most))
+        let of_rank = |is: fn(&u8) -> bool| {
+            agreed.kinds.iter().enumerate().filter(move |(_, kind)| is(&kind.rank))
+        };
+        let rounds = || of_rank(|rank| *rank == Allowance::ROUNDS);
+        let most = rounds().map(|(_, kind)| kind.bounded.then_some(kind.most)).max()?;
+        let own: u32 = rounds().map(|(at, _)| answered.of_kind(at)).sum();
+        let opened: u32 =
+            of_rank(|rank| *rank < Allowance::ROUNDS).map(|(at, _)| answered.of_kind(at)).sum();
+        let all = match &answered.last {
+            Some((number, _)) if agreed.exchanges() == agreed.rounds() => {
+                (number + 1).saturating_sub(opened)
+            }
+            _ => own,
+        };
+        Some((most.map_or(all, |most| all.min(most)), most))
     }
 
     /// The number of answers so far: of two ledgers of one client the later one has more.
@@ -554,3 +564,24 @@ pub(crate) fn behind(what: String) -> Error {
 }
 
 const RENEW: &str = "`join --renew` agrees to as much again";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_go_on_while_a_client_is_away() {
+        let kind = |rank, most| Kind { name: "", rank, most, bounded: true };
+        let kinds = vec![kind(0, 1), kind(Allowance::ROUNDS, 50), kind(Allowance::ROUNDS + 1, 1)];
+        let sizes = Sizes { summary: 0, up: 0, answer: 0 };
+        let (steps, evaluations, bytes_max) = (1, 0, u64::MAX);
+        let mut agreed = Agreement { stage: "", kinds, steps, evaluations, sizes, bytes_max };
+        let kinds = [1, 5, 0].map(|count| (count, Vec::new())).to_vec();
+        let answered = Answered { kinds, last: Some((30, Vec::new())), ..Answered::default() };
+        let ledger = Ledger { stages: vec![answered], ..Ledger::default() };
+        // The opening and 30 rounds, of which it answered five.
+        assert_eq!(ledger.rounds(&agreed, 0), Some((30, Some(50))));
+        agreed.steps = 3;
+        assert_eq!(ledger.rounds(&agreed, 0), Some((5, Some(50))));
+    }
+}

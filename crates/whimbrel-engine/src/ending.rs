@@ -1,5 +1,6 @@
 //! The verdict on a run.
 
+use std::fmt;
 use whimbrel_core::Error;
 
 /// The verdict on a run.
@@ -41,5 +42,13 @@ impl Ending {
     /// Whether the run ended by itself or by a rule of the job.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Converged(_) | Self::Stopped(_))
+    }
+}
+
+/// `converged: relative field 3e-12 after 90 rounds`, `stopped after 50 rounds`.
+impl fmt::Display for Ending {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if matches!(self, Self::Stopped(_)) { "" } else { ":" };
+        write!(to, "{}{mark} {}", self.word(), self.detail())
     }
 }

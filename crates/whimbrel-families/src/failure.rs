@@ -35,6 +35,8 @@ pub mod remedy {
     pub const NAME_CLIENT: &str = "name one of its clients";
     pub const NO_CLIENT: &str = "predict without a client";
     pub const ADAPT: &str = "fit a new client";
+    pub const COMPLETE: &str = "complete the table";
+    pub const ADD_ROWS: &str = "add new rows to the fitted table";
     pub const GIVE_FILE: &str = "give the client's file";
     pub const NO_CODECS: &str = "leave out the codecs";
     pub const BY_GRADIENTS: &str = "fit by gradients";

@@ -56,9 +56,29 @@ impl Place {
             line: text[..start].matches('\n').count() + 1,
             column: text[line_start..start].chars().count() + 1,
             width: text[start..end].trim_end().chars().count().max(1),
-            text: text[line_start..line_end].trim_end().to_owned(),
+            text: covered(text, line_start..line_end).trim_end().to_owned(),
         }
     }
+}
+
+/// A line with stars over its part of a string of several lines: a password in it may be on another
+/// line than its URL.
+fn covered(text: &str, line: Range<usize>) -> String {
+    let (mut hidden, mut from) = (Vec::new(), 0);
+    let opening = |from: usize| {
+        let places =
+            ["\"\"\"", "'''"].map(|quotes| Some((from + text[from..].find(quotes)?, quotes)));
+        places.into_iter().flatten().min()
+    };
+    while let Some((begin, quotes)) = opening(from) {
+        let inside = begin + quotes.len();
+        let end = text[inside..].find(quotes).map_or(text.len(), |length| inside + length);
+        hidden.extend(text[inside..end].contains('\n').then_some(inside..end));
+        from = text.len().min(end + quotes.len());
+    }
+    let is_hidden = |at: usize| hidden.iter().any(|part| part.contains(&(line.start + at)));
+    let characters = text[line.clone()].char_indices();
+    characters.map(|(at, c)| if is_hidden(at) { '*' } else { c }).collect()
 }
 
 fn floor_char(text: &str, at: usize) -> usize {
@@ -191,6 +211,11 @@ mod tests {
         ] {
             assert_eq!(masked(line), shown);
         }
+        let text = "a = 1\nurl = '''pg://ada:s3cret\ns3cret@h''' x\n";
+        let line = |word: &str| Place::locate(text, text.find(word).unwrap()..text.len()).text;
+        assert_eq!(line("pg"), "url = '''***************");
+        assert_eq!(line("x"), "********''' x");
+        assert_eq!(line("a ="), "a = 1");
     }
 
     #[test]

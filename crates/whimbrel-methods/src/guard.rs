@@ -50,7 +50,9 @@ impl Withheld {
         let each = each.iter().filter(|(n, ..)| *n > 0);
         let said: Vec<String> =
             each.map(|(n, what, fate)| format!("{} {fate}", count(*n, what))).collect();
-        let why = format!("fewer than min_group = {group} rows of a client have such values");
+        let carry = if self.rows > 0 { " or carry such sums" } else { "" };
+        let why =
+            format!("fewer than min_group = {group} rows of a client have such values{carry}");
         (!said.is_empty()).then(|| format!("withheld: {}; {why}", said.join(", ")))
     }
 }

@@ -197,7 +197,7 @@ pub struct ClientStatus {
     pub rounds: u64,
     /// Seconds from the last request to its answer.
     pub latency_s: Option<f64>,
-    /// Rounds of this process that left it out because it was disconnected.
+    /// Rounds of this process that asked it and closed without its upload.
     pub missed: u64,
     /// Uploads refused by this process.
     pub refused: u64,

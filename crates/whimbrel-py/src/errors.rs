@@ -27,7 +27,7 @@ create_exception!(
 );
 
 /// The arguments and functions that carry out the remedies in hints.
-const WAYS: [(&str, &str); 12] = [
+const WAYS: [(&str, &str); 14] = [
     (remedy::OTHER_FOLDER, "`out`"),
     (remedy::NAME_FOLDER, "`out`"),
     (remedy::NEW_RUN, "without existing=\"resume\""),
@@ -38,6 +38,8 @@ const WAYS: [(&str, &str); 12] = [
     (remedy::NAME_CLIENT, "`client`"),
     (remedy::NO_CLIENT, "without `client`"),
     (remedy::ADAPT, "`adapt`"),
+    (remedy::COMPLETE, "`impute`"),
+    (remedy::ADD_ROWS, "`adapt`"),
     (remedy::GIVE_FILE, "`data`"),
     (remedy::DRAFT, "`whimbrel new`"),
 ];

@@ -307,7 +307,11 @@ fn comparison(groups: &[Group]) -> String {
     }
     let mut sentences = vec![format!("{} jobs{data}", groups.len())];
     let shown = columns(groups, Detail::Results);
-    for column in shown.iter().filter(|column| column.is_result).take(2) {
+    let results = || shown.iter().filter(|column| column.is_result);
+    // The objective of training does not rank jobs that were tested.
+    let is_test = |column: &&Column| !column.is_objective && column.better != Better::Neither;
+    let is_tested = results().filter(is_test).count() > 1;
+    for column in results().filter(|column| !is_tested || is_test(column)).take(2) {
         let best = column.best(groups);
         let names: Vec<&str> = best.iter().map(|place| groups[*place].label.as_str()).collect();
         let texts: Vec<String> = groups.iter().map(|group| column.text(group)).collect();
@@ -410,6 +414,15 @@ mod tests {
         let both = [run.clone(), wards("other", 2.0)];
         let said = "2 jobs on 792 rows of 12 clients. Best objective: 2, other.";
         assert_eq!(answer(&both), said);
+        let tested = both.map(|mut run| {
+            for (key, better) in [("test loss", Better::Down), ("test accuracy", Better::Up)] {
+                run.measures.push(Measure::new(key, "", key, "").better(better).result(3));
+                run.summary.insert(key.into(), json!(run.summary["objective"]));
+            }
+            run
+        });
+        let said = "2 jobs on 792 rows of 12 clients. Best test loss: 2, other. Best test accuracy: 2.5, wards.";
+        assert_eq!(answer(&tested), said);
         run.summary
             .extend([("rows_unseen".into(), json!(92)), ("unseen".into(), json!(["a", "b"]))]);
         run.summary.insert("bits_eval".into(), json!(8000));

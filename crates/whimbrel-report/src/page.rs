@@ -146,9 +146,10 @@ fn remarks(groups: &[Group]) -> String {
                 _ => ("banner error", "alert"),
             };
             html += &format!(
-                "<div class=\"{class}\" role=\"{role}\"><strong>{}.</strong> {}{}</div>\n",
-                escape(&capital(&run.ending)),
+                "<div class=\"{class}\" role=\"{role}\">{}<strong>{}</strong>{} {}</div>\n",
                 named(group, Some(run)),
+                escape(&capital(&run.ending)),
+                if run.ending == "stopped" { "" } else { ":" },
                 escape(&run.ending_detail)
             );
         }

@@ -367,7 +367,8 @@ fn client_charts(clients: &[&ClientView], traffic: Traffic) -> String {
     )
 }
 
-/// The per-client figures of a run; an undeclared one is named by its key.
+/// The per-client figures of a run; an undeclared one is named by its key, and omitted if it repeats a
+/// declared one.
 fn own_figures(run: &RunView) -> Vec<Measure> {
     let mut keys: Vec<&String> = run.clients.iter().flat_map(|c| c.figures.keys()).collect();
     keys.sort_unstable();
@@ -375,7 +376,10 @@ fn own_figures(run: &RunView) -> Vec<Measure> {
     let declared = run.measures.iter().filter(|m| m.per_client);
     let known = declared.filter(|m| keys.iter().any(|key| **key == m.key)).cloned();
     let mut own: Vec<Measure> = known.collect();
-    let other = |key: &&&String| own.iter().all(|m| m.key != ***key);
+    let repeats = |m: &Measure, key: &str| {
+        m.key == key || run.clients.iter().all(|c| c.figures.get(key) == c.figures.get(&*m.key))
+    };
+    let other = |key: &&&String| !own.iter().any(|m| repeats(m, key));
     let bare: Vec<Measure> = keys
         .iter()
         .filter(other)

@@ -199,6 +199,8 @@ fn cells_are_compared_with_the_declared_columns() {
 are non-negative integers; column \"arm\": \"placebo\" is not one of the levels [\"control\", \"treated\"]
 hint: correct the cells, or the types and limits in [schema]"
     );
+    // A row of too few cells has another hint.
+    read("age,arm\n61\n").unwrap().check_declared(&[], false).unwrap();
     // Clipped limits do not fail, types do.
     let message = data.check_declared(&schema, true).unwrap_err().to_string();
     assert!(!message.contains("130") && message.contains("1.5 is not a count"), "{message}");

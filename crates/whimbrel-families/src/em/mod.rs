@@ -353,10 +353,10 @@ impl<K: MixtureKeys> FitReport for EmFit<K> {
         if let Some(model) = model.filter(|_| ended.outcome.ending.is_over()) {
             let shape = self.free_parameters(model, ended);
             let weights = tables::in_order(model, &order);
-            summary.extend(tables::answer(&weights, ended, shape, choice.is_none()));
+            summary.extend(tables::answer(&weights, ended, shape));
             section.iter_mut().for_each(|section| tables::add_rows(section, &weights, ended));
         }
-        let tiles = tables::tiles(&summary);
+        let tiles = tables::tiles(&mut summary, choice.as_ref());
         let sections = section.into_iter().collect();
         Ok(Results { sections, diagnostics, warnings, summary, tiles, ..Results::default() })
     }

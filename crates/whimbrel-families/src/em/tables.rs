@@ -79,13 +79,11 @@ pub fn edge(choice: &Choice) -> Option<String> {
 /// Most components whose shares are listed.
 const SHARES_MAX: usize = 6;
 
-/// The fit in a sentence (`answer`), its log-likelihood over all rows, degrees of freedom and, unless
-/// the stage before the fit has compared candidates by it, BIC.
+/// The fit in a sentence (`answer`), its log-likelihood over all rows, degrees of freedom and BIC.
 pub fn answer(
     weights: &[f64],
     ended: &Ended<'_>,
     free_parameters: Option<usize>,
-    with_bic: bool,
 ) -> Map<String, Value> {
     let mut summary = Map::new();
     if weights.is_empty() {
@@ -106,9 +104,7 @@ pub fn answer(
         if let Some(free) = free_parameters {
             summary.insert("free_parameters".into(), free.into());
             let bic = free as f64 * (rows as f64).ln() - 2.0 * likelihood;
-            if with_bic {
-                summary.insert("bic".into(), number(bic));
-            }
+            summary.insert("bic".into(), number(bic));
             said.push(format!("{free} degrees of freedom, BIC {bic:.1} (lower is better)"));
         }
     }
@@ -116,13 +112,17 @@ pub fn answer(
     summary
 }
 
-/// The main figures of a mixture's summary.
-pub fn tiles(summary: &Map<String, Value>) -> Vec<(String, String)> {
+/// The main figures of a mixture's summary, which loses its BIC to that of a stage that compared candidates.
+pub fn tiles(summary: &mut Map<String, Value>, choice: Option<&Choice>) -> Vec<(String, String)> {
     let figures = [("Log-likelihood", "log_likelihood"), ("BIC, lower is better", "bic")];
     let tile = |(name, key): (&str, &str)| {
         Some((name.to_owned(), format!("{:.1}", summary.get(key)?.as_f64()?)))
     };
-    figures.into_iter().filter_map(tile).collect()
+    let tiles = figures.into_iter().filter_map(tile).collect();
+    if choice.and_then(|choice| choice.chosen().ok()).is_some_and(|chosen| chosen.compared) {
+        summary.remove("bic");
+    }
+    tiles
 }
 
 /// Removes the curves of the weights from a section.

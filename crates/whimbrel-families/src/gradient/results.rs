@@ -39,7 +39,9 @@ impl FitReport for GradientFit {
         let sections = vec![Section { title: "Coefficients".into(), exhibits }];
         let each = shown.iter().map(|(term, b)| json!({ "term": term, "estimate": number(*b) }));
         let summary = Map::from_iter([("coefficients".into(), each.collect())]);
-        Ok(Results { sections, summary, ..Results::default() })
+        let objective = ended.outcome.last.as_ref().and_then(|row| row.number("objective"));
+        let tile = objective.map(|value| ("Objective".to_owned(), figure(value, 7)));
+        Ok(Results { sections, summary, tiles: tile.into_iter().collect(), ..Results::default() })
     }
 }
 

@@ -8,6 +8,7 @@ use crate::job::{DownRule, Job, Partition};
 use whimbrel_core::method::Disclosure;
 use whimbrel_engine::{Agreement, Chain, Consent, Faults, Stage};
 use whimbrel_methods::masked::{MaskSecret, Trust};
+use whimbrel_methods::settings::Budget;
 use whimbrel_privacy::noise::random_bytes;
 
 /// The messages that leave a client in one stage.
@@ -16,6 +17,10 @@ pub struct StageDisclosures {
     pub stage: &'static str,
     pub disclosures: Vec<Disclosure>,
 }
+
+/// Warning for a job that does not bound the messages of its clients.
+const UNBOUNDED: &str = "`epochs` does not bound the rounds: clients agree to 10,000, or to their --max-rounds; \
+                         with `rounds` in [method] they agree to that number";
 
 impl Plan {
     /// The coordinator's plan: the methods of a simulation, built without rows.
@@ -26,7 +31,11 @@ impl Plan {
     /// The coordinator's plan, with a view of rosters under masks.
     pub fn watched(job: &Job, facts: &Facts, trust: Trust) -> Result<Self> {
         check_servable(job)?;
-        Self::without_rows(job, facts, Files::Here, trust)
+        let mut plan = Self::without_rows(job, facts, Files::Here, trust)?;
+        if let Budget::Epochs(_) = job.method.length {
+            plan.warnings.push(UNBOUNDED.into());
+        }
+        Ok(plan)
     }
 
     /// A client's plan from an offered job and its facts.

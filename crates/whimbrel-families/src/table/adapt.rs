@@ -29,11 +29,7 @@ pub(super) fn adapt_rows(
     rows: &Input,
 ) -> Result<FittedClient> {
     let run = Run::read(asked, run)?;
-    let (mut read, _) = read_rows(&run, rows)?;
-    if rows.file().is_none() && run.labels_are_lines()? {
-        // Line numbers do not identify rows of the run.
-        read.rows = read.rows.iter().map(|label| format!("new {label}")).collect();
-    }
+    let (read, _) = read_rows(&run, rows)?;
     let client = NewClient::fit(&run.table, read, run.run.job.seed)?;
     let effect = client.sheet.effect;
     Ok(FittedClient {
@@ -52,7 +48,7 @@ fn read_rows(run: &Run<'_>, rows: &Input) -> Result<(CellTable, Vec<String>)> {
         column_labels: Some(run.table.columns.clone()),
         ..run.options(rows)?
     };
-    let read = rows.read_cells(&reading)?;
+    let mut read = rows.read_cells(&reading)?;
     let mut warnings = read.warnings.clone();
     let (known, labels) = (run.attributes()?, (&run.table.rows, &run.table.columns));
     warnings.extend(rows.contradictions(&reading, &known, labels.0, labels.1)?);
@@ -64,6 +60,10 @@ fn read_rows(run: &Run<'_>, rows: &Input) -> Result<(CellTable, Vec<String>)> {
             names.join(", "),
             if read.client_names().len() > 3 { ", ..." } else { "" }
         ));
+    }
+    if matches!(rows, Input::Rows(_)) && run.labels_are_lines()? {
+        // Line numbers do not identify rows of the run.
+        read.rows = read.rows.iter().map(|label| format!("new {label}")).collect();
     }
     Ok((read, warnings))
 }

@@ -164,8 +164,8 @@ impl Completed {
                 "90 % from the family alone: the run ended before its errors were estimated".into()
             }
             Some(c) if c.calibrated => {
-                let share = c.coverage.map_or(String::new(), |share| {
-                    format!("; cross-checked coverage {:.1} %", 100.0 * share)
+                let share = c.coverage.map_or(String::new(), |known| {
+                    format!("; cross-checked coverage {:.1} %", 100.0 * known.share)
                 });
                 let groups = match c.groups.len() {
                     0 | 1 => String::new(),

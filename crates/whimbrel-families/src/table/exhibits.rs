@@ -151,13 +151,13 @@ fn calibration(table: &Completed, facts: Option<&ObservedTable>) -> Option<Exhib
             .calibration
             .as_ref()?
             .coverage
-            .map(|covered| [0.9, covered])
+            .map(|known| [0.9, known.share])
             .into_iter()
             .collect(),
         Some(facts) => {
             let family = table.fit.model.family();
             let scores = scores(table, facts)?;
-            let point = |level| Some([level, scores.coverage(family, level)?]);
+            let point = |level| Some([level, scores.coverage(family, level)?.share]);
             LEVELS.into_iter().filter_map(point).collect()
         }
     };

@@ -224,7 +224,7 @@ fn unknown_labels(error: DataError) -> Failure {
                 .flat_map(|row| &row.reasons)
                 .any(|(_, why)| why.contains(" labels")) =>
         {
-            let hint = Some("`whimbrel adapt` fits rows that are new to the run".into());
+            let hint = Some(remedy::ADD_ROWS.into());
             DataError::Rows { file, listed, count, hint }.into()
         }
         other => other.into(),

@@ -13,7 +13,7 @@ pub mod sheet;
 mod terms;
 mod totals;
 
-use crate::failure::Result;
+use crate::failure::{Result, remedy};
 use crate::family::{
     AdaptOptions, Adapted, Family, Fit, FitUse, FittedClient, ImputeOptions, Imputed, MethodKind,
     ModelKind, ModelUse, Predicted, Tables, refuse,
@@ -201,7 +201,7 @@ impl FitUse for TableFit {
     fn predict(&self, _: &ModelUse<'_>, _: &Input) -> Result<Predicted> {
         refuse(
             "a low-rank table is completed, not predicted row by row",
-            "`whimbrel impute` writes it, `whimbrel adapt` adds a client",
+            format!("{}, or {}", remedy::COMPLETE, remedy::ADD_ROWS),
         )
     }
 

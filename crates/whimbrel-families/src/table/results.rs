@@ -6,6 +6,7 @@ use super::totals::{Total, totals};
 use super::{TableFit, terms};
 use crate::failure::Result;
 use crate::family::{Ended, FitReport, Results, RunData};
+use crate::files::figure;
 use crate::job::Step;
 use crate::plan::Facts;
 use serde_json::{Map, Value, json};
@@ -15,7 +16,7 @@ use whimbrel_engine::metrics::number;
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_methods::fedmiss::select::{self, BASELINES, BASELINES_KIND, Selection};
 use whimbrel_methods::fedmiss::units;
-use whimbrel_models::lowrank::{KIND, LowRankFit};
+use whimbrel_models::lowrank::{Coverage, KIND, LowRankFit};
 
 impl FitReport for TableFit {
     fn model_keys(&self, data: &RunData, model: &Artifact) -> Map<String, Value> {
@@ -85,7 +86,7 @@ impl FitReport for TableFit {
             summary.insert("best".into(), compared.best().into());
         }
         let verdict = compared.verdict();
-        summary.insert("answer".into(), answer(&table, totals.as_deref(), &summary).into());
+        summary.insert("answer".into(), answer(&table, totals.as_deref()).into());
         let (all, said) = (totals.as_deref(), verdict.as_deref());
         let section = exhibits::section(&table, cells, all, said, selection.as_ref());
         let mut notes: Vec<String> =
@@ -99,6 +100,7 @@ impl FitReport for TableFit {
             said: verdict.into_iter().collect(),
             sections: vec![section],
             summary,
+            tiles: tiles(&table, all, deviance),
             ..Results::default()
         })
     }
@@ -156,7 +158,7 @@ fn last(outcome: &Outcome, name: &str) -> Option<f64> {
 }
 
 /// The completed table in a sentence.
-fn answer(table: &Completed, totals: Option<&[Total]>, summary: &Map<String, Value>) -> String {
+fn answer(table: &Completed, totals: Option<&[Total]>) -> String {
     let (rows, columns) = (table.rows.len(), table.columns.len());
     let rank = table.fit.model.settings().rank;
     let mut said = vec![format!("A table of {rows} rows and {columns} columns, rank {rank}")];
@@ -164,21 +166,42 @@ fn answer(table: &Completed, totals: Option<&[Total]>, summary: &Map<String, Val
         let missing: u64 = totals.iter().map(|total| total.missing).sum();
         said.push(format!("{missing} of {} cells were missing and are estimated", rows * columns));
     }
-    let known = |key: &str| summary.get(key).and_then(Value::as_f64);
-    if let Some(coverage) = known("coverage") {
-        let held_out = known("held_out").filter(|cells| *cells > 0.0);
-        let error = held_out.map_or(f64::INFINITY, |cells| (0.9 * 0.1 / cells).sqrt());
+    if let Some(Coverage { share, cells }) = coverage(table) {
         // Two standard errors of the share of covered cells.
-        let verdict = match (coverage - 0.9) / error {
+        let verdict = match (share - 0.9) / (0.9 * 0.1 / cells as f64).sqrt() {
+            _ if cells == 0 => ", without a verdict: their number is not recorded",
             z if z > 2.0 => ": they are too wide",
             z if z < -2.0 => ": they are too narrow",
-            _ if held_out.is_none() => ", without a verdict: their number is not recorded",
             _ => "",
         };
-        let share = 100.0 * coverage;
+        let share = 100.0 * share;
         said.push(format!("90 % intervals cover {share:.1} % of the held-out cells{verdict}"));
     }
     said.join("; ")
+}
+
+fn coverage(table: &Completed) -> Option<Coverage> {
+    table.fit.calibration.as_ref()?.coverage
+}
+
+/// The main figures: estimated cells, and the fit on held-out cells.
+fn tiles(
+    table: &Completed,
+    totals: Option<&[Total]>,
+    deviance: Option<f64>,
+) -> Vec<(String, String)> {
+    let missing = totals.map(|all| all.iter().map(|total| total.missing).sum::<u64>());
+    [
+        ("Estimated cells", missing.map(|cells| cells.to_string())),
+        ("Held-out deviance", deviance.map(|deviance| figure(deviance, 4))),
+        (
+            "Coverage of 90 % intervals",
+            coverage(table).map(|it| format!("{:.1} %", 100.0 * it.share)),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(name, shown)| Some((name.to_owned(), shown?)))
+    .collect()
 }
 
 /// Figures of the fit, for the summary.
@@ -196,7 +219,7 @@ fn figures(table: &Completed, outcome: &Outcome) -> Map<String, Value> {
     let calibration = table.fit.calibration.as_ref();
     put("holdout_deviance", known(last(outcome, "held_out_deviance")));
     put("holdout_rmse", known(last(outcome, "held_out_rmse")));
-    put("coverage", known(calibration.and_then(|c| c.coverage)));
+    put("coverage", known(coverage(table).map(|known| known.share)));
     put("dispersion", known(calibration.map(|c| c.dispersion)));
     put("intervals", table.intervals_without_effects().into());
     put("hardly_observed_rows", table.hardly_observed().into());

@@ -3,7 +3,7 @@
 use whimbrel_families::table::completed::Completed;
 use whimbrel_families::table::sheet::{Place, Sheet};
 use whimbrel_models::lowrank::{
-    Calibration, Counted, Effects, Factors, Family, Group, LowRank, LowRankFit, Settings,
+    Calibration, Counted, Coverage, Effects, Factors, Family, Group, LowRank, LowRankFit, Settings,
     Uncertainty,
 };
 
@@ -97,7 +97,7 @@ fn intervals_without_the_effects_they_were_found_with_are_not_called_calibrated(
         dispersion: 1.0,
         groups: vec![group],
         calibrated: true,
-        coverage: Some(0.9),
+        coverage: Some(Coverage { share: 0.9, cells: 40 }),
         doubtful: false,
     };
     let plain = table([&[], &[]], Some(found.clone()), false);

@@ -155,6 +155,19 @@ fn a_client_keeps_out_what_it_would_in_the_simulation() {
 }
 
 #[test]
+fn epochs_do_not_bound_what_clients_agree_to() {
+    let wards = observers(false);
+    let warnings = |method| {
+        let model = "family = \"poisson\"\nrank = 1\nlambda = 0.1";
+        let job = job(&wards, &text(&long(""), model, method));
+        let plan = Plan::on_network(&job, &Facts::on_network(&job).unwrap()).unwrap();
+        plan.warnings().join("\n")
+    };
+    has(&warnings("epochs = 5"), "with `rounds` in [method] they agree to that number");
+    assert_eq!(warnings("rounds = 5"), "");
+}
+
+#[test]
 fn a_file_that_is_not_of_the_table_is_refused_with_its_place() {
     let wards = observers(false);
     let job =

@@ -143,7 +143,7 @@ impl Evaluate for FedMiss {
             ("train_deviance", observed.mean_deviance()),
             ("held_out_rmse", held_out.rmse()),
             ("held_out_deviance", held_out.mean_deviance()),
-            ("held_out_coverage", calibration.coverage),
+            ("held_out_coverage", calibration.coverage.map(|known| known.share)),
             ("local_variance", server.spread.map(|s| s.local2)),
             ("down_memory_gap2", server.spread.and_then(|s| s.memory2)),
         ];

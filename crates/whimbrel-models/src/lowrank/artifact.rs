@@ -8,7 +8,7 @@
 //! from a fit of standardised columns to the data.
 
 use super::ceiling::Ceiling;
-use super::interval::{Calibration, Group};
+use super::interval::{Calibration, Coverage, Group};
 use super::side::Side;
 use super::{
     Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Posteriors, Settings, Term,
@@ -85,7 +85,10 @@ impl LowRankFit {
             out.add("dispersion", &[], vec![*dispersion]);
             out.add("calibrated", &[], vec![f64::from(*calibrated)]);
             out.add("doubtful", &[], vec![f64::from(*doubtful)]);
-            coverage.iter().for_each(|coverage| out.add("coverage", &[], vec![*coverage]));
+            if let Some(Coverage { share, cells }) = coverage {
+                out.add("coverage", &[], vec![*share]);
+                out.add("coverage_cells", &[], vec![*cells as f64]);
+            }
         }
         if let Some(sure) = &self.uncertainty {
             for (side, all) in SIDES.iter().zip(&sure.lines) {
@@ -249,7 +252,10 @@ fn read_calibration(artifact: &Artifact, groups: &Tensor) -> Result<Calibration>
         dispersion: artifact.number("dispersion")?,
         groups,
         calibrated: artifact.number("calibrated")? != 0.0,
-        coverage: artifact.number("coverage").ok(),
+        coverage: artifact.number("coverage").ok().map(|share| {
+            let cells = artifact.number("coverage_cells").unwrap_or(0.0) as u64;
+            Coverage { share, cells }
+        }),
         doubtful: artifact.number("doubtful")? != 0.0,
     })
 }

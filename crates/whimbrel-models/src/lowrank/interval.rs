@@ -153,8 +153,8 @@ impl Scores {
     }
 
     /// The cross-validated coverage of intervals of this level; `None` with too few cells.
-    pub fn coverage(&self, family: Family, level: f64) -> Option<f64> {
-        let (mut inside, mut checked) = (0, 0);
+    pub fn coverage(&self, family: Family, level: f64) -> Option<Coverage> {
+        let (mut inside, mut cells) = (0, 0);
         for group in self.groups() {
             let scores = self.relative(family, &group, self.clustering(family, &group));
             for own in 0..PARTS {
@@ -162,11 +162,11 @@ impl Scores {
                 if let Some(bin) = others.upper_quantile_bin(level) {
                     let part = scores.within(|s| s.part == own && !s.thinned);
                     inside += part.count_to(bin);
-                    checked += part.count();
+                    cells += part.count();
                 }
             }
         }
-        (checked > 0).then(|| inside as f64 / checked as f64)
+        (cells > 0).then(|| Coverage { share: inside as f64 / cells as f64, cells })
     }
 
     /// The `alpha` of a group's counts; 0 for other families.
@@ -338,6 +338,16 @@ fn clustering(squares: f64, cells: impl Iterator<Item = (f64, f64)>) -> f64 {
     if excess > 0.0 { ((squares - poisson) / excess).max(0.0) } else { 0.0 }
 }
 
+/// A share of held-out cells inside their intervals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coverage {
+    pub share: f64,
+    /// The number of these cells; 0 if a model of an earlier version does not state it.
+    pub cells: u64,
+}
+
+wire!(Coverage { share, cells });
+
 /// The calibration of intervals from all clients' scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
@@ -349,7 +359,7 @@ pub struct Calibration {
     /// Whether quantiles were estimated on held-out cells; otherwise they are normal.
     pub calibrated: bool,
     /// The cross-validated coverage of the intervals.
-    pub coverage: Option<f64>,
+    pub coverage: Option<Coverage>,
     /// Whether nothing was held out and the fit has too many parameters for a reliable dispersion.
     pub doubtful: bool,
 }

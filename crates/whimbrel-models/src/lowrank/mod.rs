@@ -39,7 +39,7 @@ pub use effects::{Classes, Effects, Lines, Term};
 pub use factors::Factors;
 pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};
 pub use fit::{LowRankFit, Parameter};
-pub use interval::{Calibration, Group, ScoreSums, Scores};
+pub use interval::{Calibration, Coverage, Group, ScoreSums, Scores};
 pub use uncertainty::{
     Counted, ErrorPart, ErrorSource, Posteriors, Uncertainty, effective_parameters,
 };

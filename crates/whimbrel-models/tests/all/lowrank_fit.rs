@@ -4,8 +4,8 @@ use crate::lowrank_cases::{bare, calibration};
 use whimbrel_core::{Cell, Key, vector};
 use whimbrel_models::lowrank::interval::NORMAL_QUANTILE;
 use whimbrel_models::lowrank::{
-    Calibration, Ceiling, Counted, Delivered, Effects, ErrorPart, ErrorSource, Factors, Family,
-    LowRank, LowRankFit, PERSONAL_MAX, Parameter, Settings, Term, Uncertainty,
+    Calibration, Ceiling, Counted, Coverage, Delivered, Effects, ErrorPart, ErrorSource, Factors,
+    Family, LowRank, LowRankFit, PERSONAL_MAX, Parameter, Settings, Term, Uncertainty,
     effective_parameters,
 };
 use whimbrel_testkit::pairs;
@@ -40,7 +40,8 @@ fn fit(family: Family) -> LowRankFit {
     let model = LowRank::new(settings).unwrap();
     let factors = Factors::start(&model, 0.7, Key::root(3));
     let calibration = calibration(2.5, &[(9, 2.0), (31, 3.0)], true);
-    let calibration = Some(Calibration { coverage: Some(0.9), ..calibration });
+    let calibration =
+        Some(Calibration { coverage: Some(Coverage { share: 0.9, cells: 40 }), ..calibration });
     let ceiling = Ceiling::over(&model, &factors, [3, 8].into_iter());
     LowRankFit { ceiling, calibration, ..bare(model, factors, 4) }
 }

@@ -36,7 +36,7 @@ fn calibrated_intervals_cover_small_and_large_means_alike() {
     let (scores, values) = overdispersed(8_000, 6);
     let settings = Settings::new(100, 80, Family::Poisson);
     let calibration = Calibration::new(&settings, &scores, 0, &[]);
-    let coverage = calibration.coverage.unwrap();
+    let coverage = calibration.coverage.unwrap().share;
     assert!((coverage - LEVEL).abs() < 0.015, "{coverage}");
     assert!(calibration.groups.len() > 3, "{calibration:?}");
     for (low, high) in [(0.0, 4.0), (4.0, 90.0), (90.0, 1e9)] {
@@ -64,7 +64,7 @@ fn few_cells_are_one_group_and_still_checked() {
         let (scores, _) = overdispersed(40, 100 + seed);
         let calibration = Calibration::new(&settings, &scores, 0, &[]);
         assert!(calibration.calibrated && calibration.groups.len() == 1);
-        let coverage = calibration.coverage.unwrap();
+        let coverage = calibration.coverage.unwrap().share;
         assert!((0.82..=1.0).contains(&coverage), "{coverage}");
     }
     let (scores, _) = overdispersed(5, 7);
@@ -133,7 +133,7 @@ fn intervals_do_not_depend_on_the_units_of_a_gaussian_table() {
         let calibration = gaussian(sd);
         let reach = calibration.groups[0].quantile / sd;
         assert!((reach - NORMAL_QUANTILE).abs() < 0.18, "{reach} at {sd}");
-        let coverage = calibration.coverage.unwrap();
+        let coverage = calibration.coverage.unwrap().share;
         assert!(calibration.calibrated && (coverage - LEVEL).abs() < 0.035, "{coverage}");
     }
 }
@@ -300,5 +300,9 @@ fn hardly_observed_rows_have_intervals_and_dispersions_of_their_own() {
     assert!(dispersion(1) > 2.0 * dispersion(OFTEN), "{calibration:?}");
     // Cells that were predicted from parts of rows do not count as held out.
     assert_eq!(scores.held_out.count, 2_000);
-    assert!((calibration.coverage.unwrap() - LEVEL).abs() < 0.03, "{:?}", calibration.coverage);
+    assert!(
+        (calibration.coverage.unwrap().share - LEVEL).abs() < 0.03,
+        "{:?}",
+        calibration.coverage
+    );
 }

@@ -196,21 +196,21 @@ impl Network {
         }
     }
 
-    /// Reports disconnected clients that the round leaves out, each once until it is back.
+    /// Counts the clients that the round leaves out, and reports disconnected ones, once per absence.
     fn report_absent(&mut self, request: &Request, respondents: &Respondents) {
         if !matches!(request.kind, Kind::Exchange | Kind::Evaluate) {
             return;
         }
         // A client that has left is not missed.
-        let is_away = |name: &&String| {
-            !self.connections.has(name) && self.roster.standing(name) != Some(Standing::Revoked)
-        };
-        let away: BTreeSet<String> = respondents.pending.iter().filter(is_away).cloned().collect();
+        let is_missed = |name: &&String| self.roster.standing(name) != Some(Standing::Revoked);
+        let missed: Vec<&String> = respondents.pending.iter().filter(is_missed).collect();
         if request.kind == Kind::Exchange {
-            for name in &away {
+            for name in &missed {
                 self.shared.board.client(name, |client| client.missed += 1);
             }
         }
+        let away = missed.into_iter().filter(|name| !self.connections.has(name));
+        let away: BTreeSet<String> = away.cloned().collect();
         let new: Vec<String> =
             away.difference(&self.absent).map(|name| format!("`{name}`")).collect();
         if !new.is_empty() {

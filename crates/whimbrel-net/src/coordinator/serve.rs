@@ -16,7 +16,7 @@ use rustls::ServerConfig;
 use std::collections::VecDeque;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tonic::codegen::Bytes;
@@ -110,18 +110,20 @@ impl Coordinator {
         let mut observer = BoardObserver { board, observer, rounds };
         let (network, run) = (&mut self.network, &mut self.run);
         let ended = run_with(chain, network, run, self.seed, &self.stop, &mut observer);
+        let is_told = self.stop.load(Ordering::Relaxed);
         match &ended {
+            // Also while it waits for clients, which is an error of the stage.
+            Ok(Outcome { ending: Ending::Interrupted, .. }) | Err(_) if is_told => {
+                self.board.state(RunState::Paused, "stopped; all state is saved");
+                self.goodbye(RESUMABLE, false);
+            }
             Ok(Outcome { ending: Ending::Failed(error), .. }) => {
                 let error = one_line(error);
                 self.board.state(RunState::Failed, format!("diverged: {error}"));
                 self.goodbye(&format!("{}{error}", crate::JOB_FAILED), true);
             }
-            Ok(Outcome { ending: Ending::Interrupted, .. }) => {
-                self.board.state(RunState::Paused, "stopped; all state is saved");
-                self.goodbye(RESUMABLE, false);
-            }
             Ok(Outcome { ending, .. }) => {
-                self.verdict = format!("{}: {}", ending.word(), ending.detail());
+                self.verdict = ending.to_string();
                 if !matches!(ending, Ending::Converged(_)) {
                     self.board.warn(&self.verdict);
                     // Not logged a second time.

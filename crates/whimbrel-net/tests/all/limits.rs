@@ -69,7 +69,10 @@ fn incomplete_uploads_do_not_block_others() {
             shows_more_rounds(&serving);
         }
     });
-    assert!(!serving.status().refused.contains_key(&Refusal::Stalled));
+    let status = serving.status();
+    assert!(!status.refused.contains_key(&Refusal::Stalled));
+    // Both are connected, and each round closes without them.
+    assert!(status.clients["c01"].missed >= 20 && status.clients["c00"].missed == 0);
     assert!(serving.halt().is_ok());
     honest.halt();
 }

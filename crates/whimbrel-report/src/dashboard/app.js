@@ -25,11 +25,12 @@
     if (size >= 1e-3 && size < 1e6) return String(Number(v.toPrecision(digits)));
     return v.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
   };
+  const count = (v) => String(v).replace(/\B(?=(\d{3})+$)/g, ",");
   const bytes = (value) => {
     for (const [unit, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
       if (value >= size) return `${number(value / size, 3)} ${unit}`;
     }
-    return `${value} B`;
+    return value === 1 ? "1 byte" : `${value} bytes`;
   };
   const duration = (seconds) => {
     if (seconds === null || seconds === undefined || !isFinite(seconds)) return "–";
@@ -49,10 +50,9 @@
   const MARKS = { connected: "●", away: "○", finished: "✓", invited: "·", revoked: "×", dead: "×" };
 
   function tiles(s) {
-    const round = s.rounds ? `${s.round} of ${s.rounds}` : String(s.round);
     const open = s.exchange;
     const rows = [
-      ["round", round],
+      [s.rounds ? `round, of ${count(s.rounds)}` : "round", count(s.round)],
       ["this round", open ? `${open.answered} of ${open.cohort}` : "–"],
       ...s.measures.map((m) => [m.name, number(lastOf(s.series, m.key), m.digits), true]),
       ["rounds per second", s.rounds_per_second === null ? "–" : number(s.rounds_per_second, 3)],
@@ -165,8 +165,8 @@
       }
       const latency = duration(client.latency_s);
       const texts = [
-        client.name, client.state, latency, String(client.missed), client.last_seen_s === null ? "–" : `${duration(client.last_seen_s)} ago`,
-        String(client.rounds), bytes(client.bytes_up), bytes(client.bytes_down), String(client.refused),
+        client.name, client.state, latency, count(client.missed), client.last_seen_s === null ? "–" : `${duration(client.last_seen_s)} ago`,
+        count(client.rounds), bytes(client.bytes_up), bytes(client.bytes_down), count(client.refused),
       ];
       texts.forEach((text, place) => {
         const cell = row.children[place];
@@ -185,12 +185,12 @@
         cell.dataset.strip = client.strip;
         cell.replaceChildren(strip(client.strip));
       }
-      [client.address || "–", String(client.disconnects), client.rows === null ? "–" : String(client.rows)].forEach((text, i) => {
+      [client.address || "–", String(client.disconnects), client.rows === null ? "–" : count(client.rows)].forEach((text, i) => {
         if (row.children[10 + i].textContent !== text) row.children[10 + i].textContent = text;
       });
     });
-    const count = (state) => s.clients.filter((c) => c.state === state).length;
-    const note = s.state === "done" ? `${count("finished")} of ${s.clients.length} have the model` : `${count("connected")} of ${s.clients.length} connected`;
+    const are = (state) => s.clients.filter((c) => c.state === state).length;
+    const note = s.state === "done" ? `${are("finished")} of ${s.clients.length} have the model` : `${are("connected")} of ${s.clients.length} connected`;
     setText("clients-note", note + (s.clients_more ? `, ${s.clients_more} more not shown` : ""));
   }
 
@@ -273,11 +273,14 @@
         setText("banner", said.filter(Boolean).join(". "));
         return;
       }
-      state.className = "state lost";
-      setText("state", "no contact");
+      // A coordinator that was told to stop says so before it ends.
+      const paused = latest && latest.state === "paused" && error instanceof TypeError;
+      state.className = `state ${paused ? "paused" : "lost"}`;
+      setText("state", paused ? STATES.paused : "no contact");
       const banner = at("banner");
       banner.hidden = false;
-      setText("banner", `No contact with the coordinator: ${error.message}. Trying again.`);
+      const why = paused ? `${latest.message}. The coordinator has ended` : `No contact with the coordinator: ${error.message}`;
+      setText("banner", `${why}. Trying again.`);
     }
     const over = latest && (latest.state === "done" || latest.state === "failed");
     setTimeout(follow, document.hidden || over ? 5000 : 1000);

@@ -79,7 +79,7 @@ type OfClient = (&'static str, &'static str, &'static str, fn(&ClientStatus) -> 
 const OF_CLIENTS: [OfClient; 6] = [
     ("client_rows", "gauge", "Rows stated at enrolment.", |c| c.rows.map(|rows| rows as f64)),
     ("client_latency_seconds", "gauge", "Seconds to the last answer.", |c| c.latency_s),
-    ("client_missed_total", "counter", "Rounds missed while disconnected.", |c| {
+    ("client_missed_total", "counter", "Rounds that closed without its upload.", |c| {
         Some(c.missed as f64)
     }),
     ("client_disconnects_total", "counter", "Disconnections.", |c| Some(c.disconnects as f64)),

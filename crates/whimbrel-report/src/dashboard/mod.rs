@@ -162,7 +162,7 @@ pub struct ClientStatus {
     pub address: String,
     /// Seconds from the last question to the answer.
     pub latency_s: Option<f64>,
-    /// Rounds missed while disconnected.
+    /// Rounds that closed without its upload.
     pub missed: u64,
     pub disconnects: u64,
     /// The stated number of rows, if known.

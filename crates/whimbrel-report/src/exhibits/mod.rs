@@ -197,6 +197,11 @@ fn table(rows: &Rows) -> String {
         let cell = |(column, text): (usize, &String)| {
             let text = escape(text).replace('\n', "<br>");
             match (column, rows.heads.get(column)) {
+                // Narrow screens hide the head, without which a number says nothing.
+                (0, Some(head)) if text.parse::<f64>().is_ok() => {
+                    let head = escape(head);
+                    format!("<th scope=\"row\" data-label=\"{head}\">{mark}{text}</th>")
+                }
                 (0, _) => format!("<th scope=\"row\">{mark}{text}</th>"),
                 (_, head) => labelled(head.map_or("", String::as_str), &text),
             }
@@ -252,7 +257,8 @@ mod tests {
         };
         let html = table(&rows);
         assert!(html.starts_with("<details><summary>Candidates</summary>"));
-        let cell = "<th scope=\"row\">1</th><td data-label=\"deviance\"><span>2.5</span></td>";
-        assert!(html.contains(cell), "{html}");
+        let cells = "<th scope=\"row\" data-label=\"rank\">1</th>\
+                     <td data-label=\"deviance\"><span>2.5</span></td>";
+        assert!(html.contains(cells), "{html}");
     }
 }

@@ -1,11 +1,10 @@
 //! Tables with missing cells.
 
 use super::estimator::{Estimator, Kind, kinds};
-use super::rows::Rows;
+use super::rows::{Federation, Rows};
 use super::run::Run;
 use std::path::Path;
 use whimbrel_core::Error;
-use whimbrel_core::text::counted;
 use whimbrel_families::failure::Result;
 use whimbrel_families::table::TableFit;
 use whimbrel_families::table::completed::{Completed, Estimate};
@@ -116,17 +115,13 @@ impl LowRankFit {
         Ok(rows.filled(|i, j| cells[i * width + j]))
     }
 
-    /// The rows of the fit, one element per client, with their missing cells filled in. [`adapt`](Self::adapt)
-    /// fills in the rows of a new client.
+    /// The rows of the fit, one element per client, with their missing cells filled in. Other clients, columns or
+    /// values, or another order, are refused: [`adapt`](Self::adapt) fills in the rows of a new client.
     pub fn impute(&self, clients: &[Rows]) -> Result<Vec<Rows>> {
-        let (rows, width) = (self.table.rows.len(), self.table.columns.len());
-        let given = clients.iter().map(Rows::len).sum::<usize>();
-        if given != rows || clients.iter().any(|client| client.width() != width) {
-            let (rows, width) = (counted(rows, "row"), counted(width, "column"));
-            let what = format!("the fitted table has {rows} of {width}");
-            return Err(Error::config(what)
-                .hint("give the rows of the fit; `adapt` fills in new ones")
-                .into());
+        if !self.run.is_fit_to(&Federation::new(clients)?.input)? {
+            let hint = "give its clients in their order, with the same names, columns and values; `adapt` fills \
+                        in new rows";
+            return Err(Error::config("these are not the rows of the fit").hint(hint).into());
         }
         let mut first = 0;
         let mut filled = Vec::with_capacity(clients.len());

@@ -36,6 +36,8 @@ fn by_methods(failure: Failure) -> Failure {
         (remedy::OPEN, "`Run::open`"),
         (remedy::NAME_CLIENT, "`PersonalFit::client`"),
         (remedy::ADAPT, "`PersonalFit::adapt`"),
+        (remedy::COMPLETE, "`LowRankFit::impute`"),
+        (remedy::ADD_ROWS, "`LowRankFit::adapt`"),
         (remedy::DRAFT, "`Job::parse` reads text"),
         (remedy::NAME_LEVEL, "text is read from a file by `Run::predict_file`"),
     ])

@@ -11,8 +11,8 @@ use whimbrel_families::failure::Result;
 use whimbrel_families::family::Predicted;
 use whimbrel_families::personal::PersonalFit as Learners;
 
-/// A mixture of learners with mixture weights per client (`fedmix`), or with
-/// [`method`](Estimator::method) another personal method such as `ditto`, `apfl` or `fedrep`. The
+/// A mixture of learners with mixture weights per client (`fedmix`), or by
+/// [`personal`](Estimator::personal) the learners of another personal method, such as `ditto` or `apfl`. The
 /// learner predicts classes or numbers, as the rows have them ([`learner`](Estimator::learner)).
 ///
 /// ```
@@ -63,6 +63,12 @@ impl Estimator<FedMix> {
     /// A mixture of this many components, trained for this many rounds.
     pub fn new(components: usize, rounds: u32) -> Self {
         Self::start().set("method.components", components).rounds(rounds)
+    }
+
+    /// The learners of a personal method without components, by its name in a job file (`ditto`, `apfl`, `local`),
+    /// trained for this many rounds.
+    pub fn personal(method: &str, rounds: u32) -> Self {
+        Self::start().method(method).rounds(rounds)
     }
 
     /// The learner, by its name in a job file: `linear` for numbers, `logistic` for two classes, `softmax`,

@@ -111,9 +111,12 @@ impl Run {
         match &outcome.ending {
             Ending::Failed(error) => return Err(job.remedied(error.clone()).into()),
             Ending::Degenerate(why) if !is_stopped && !job.fit.allows_degenerate() => {
-                let error = Error::numerical(format!("the fit is degenerate: {}", words(why)));
-                let hint = "set(\"method.allow_degenerate\", true) returns it nevertheless";
-                return Err(error.hint(hint).into());
+                let mut error = Error::numerical(format!("the fit is degenerate: {}", words(why)));
+                if job.method.kind.keys.iter().any(|key| key.name == "allow_degenerate") {
+                    let hint = "set(\"method.allow_degenerate\", true) returns it nevertheless";
+                    error = error.hint(hint);
+                }
+                return Err(error.into());
             }
             _ => {}
         }
@@ -351,6 +354,12 @@ impl Run {
     /// Predictions for new rows, as named columns. Labels of components count from 1.
     pub fn predict(&self, rows: &Rows) -> Result<Predicted> {
         self.predict_with(None, rows)
+    }
+
+    /// Whether the fit read exactly these rows.
+    pub(super) fn is_fit_to(&self, rows: &Input) -> Result<bool> {
+        let fitted = self.summary.get("data_hash").and_then(Value::as_str);
+        Ok(fitted == Some(rows.hash()?.as_str()))
     }
 
     /// Predictions for the rows of a file, also of one with columns of text.

@@ -84,8 +84,8 @@ fn carry_out(args: &Run, job: Job) -> Result<u8> {
 /// Prints whether a fit has converged.
 pub fn verdict(ending: &Ending) {
     match ending {
-        Ending::Stopped(why) => warning(&format!("stopped {why}")),
-        other => note(&format!("{}: {}", other.word(), other.detail())),
+        Ending::Stopped(_) => warning(&ending.to_string()),
+        other => note(&other.to_string()),
     }
 }
 

@@ -29,7 +29,7 @@ pub fn bytes(bytes: &[u8]) -> Result<()> {
 }
 
 /// The options that carry out the remedies in hints.
-const OPTIONS: [(&str, &str); 12] = [
+const OPTIONS: [(&str, &str); 14] = [
     (remedy::OTHER_FOLDER, "--out"),
     (remedy::NAME_FOLDER, "--out DIR"),
     (remedy::NEW_RUN, "without --resume"),
@@ -40,6 +40,8 @@ const OPTIONS: [(&str, &str); 12] = [
     (remedy::NAME_CLIENT, "--client NAME"),
     (remedy::NO_CLIENT, "without --client"),
     (remedy::ADAPT, "`whimbrel adapt RUN --data ROWS --out FOLDER`, then --client FOLDER"),
+    (remedy::COMPLETE, "`whimbrel impute`"),
+    (remedy::ADD_ROWS, "`whimbrel adapt`"),
     (remedy::GIVE_FILE, "--data"),
     (remedy::DRAFT, "`whimbrel new`"),
 ];

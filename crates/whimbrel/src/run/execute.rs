@@ -240,8 +240,10 @@ impl Ready {
             return self.execute_one(of, clients.into(), dir, resume, to);
         }
         let (mut summaries, mut views, mut rounds) = (Vec::new(), Vec::new(), 0);
-        let (mut last, mut degenerate) = (Ending::Converged(String::new()), Vec::new());
-        for job in self.job.each_seed() {
+        let seeds = self.job.each_seed();
+        let mut last = Ending::Converged(format!("all {} seeds", seeds.len()));
+        let mut degenerate = Vec::new();
+        for job in seeds {
             let seed = dir.seed(job.seed);
             let done = match seed.ending() {
                 // A resumed job skips finished seeds.
@@ -294,7 +296,7 @@ impl Ready {
                 last = verdict(&view::ending(&summary));
             }
         }
-        view::mark_delivered(&mut views, &summary);
+        view::of_seeds(&mut views, dir, &summary);
         dir.finish_seeds(&summary)?;
         Ok(Executed { ending: last, rounds, summary, views, said: Vec::new() })
     }

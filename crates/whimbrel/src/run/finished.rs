@@ -35,7 +35,8 @@ impl<'a> FinishedRun<'a> {
             None => to.warning(&format!("the run in {} is not finished", folder.display())),
             Some([word, _]) if word == "converged" => {}
             Some([word, why]) => {
-                to.warning(&format!("the fit of this run is {word}: {}", printable(&why)));
+                let verb = if word == "stopped" { "stopped" } else { &format!("is {word}:") };
+                to.warning(&format!("the fit of this run {verb} {}", printable(&why)));
             }
         }
         if let Some(first) = dir.seeds().first() {

@@ -16,7 +16,7 @@ pub fn side_by_side(dirs: &[RunDir], to: &dyn Listener) -> Result<Vec<RunView>> 
             seeds => {
                 let own = seeds.iter().map(|seed| view::load(seed, to));
                 let mut own = own.collect::<Result<Vec<_>>>()?;
-                view::mark_delivered(&mut own, &view::summary(dir)?);
+                view::of_seeds(&mut own, dir, &view::summary(dir)?);
                 views.extend(own);
             }
         }

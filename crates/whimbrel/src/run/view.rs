@@ -63,7 +63,7 @@ pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
         diagnostics: shown.diagnostics,
         tiles: shown.tiles,
         settings,
-        command: format!("whimbrel run {}", shell_word(&path.join("job.toml"))),
+        command: command(path),
         ending,
         ending_detail,
         delivered: false,
@@ -88,8 +88,15 @@ pub fn delivered(seed: u64) -> String {
     )
 }
 
-/// Marks the delivered run among those of several seeds.
-pub fn mark_delivered(views: &mut [RunView], summary: &Map<String, Value>) {
+/// The command that repeats the run of a folder.
+fn command(path: &Path) -> String {
+    let word = if path.join("federation.json").exists() { "serve" } else { "run" };
+    format!("whimbrel {word} {}", shell_word(&path.join("job.toml")))
+}
+
+/// Completes the views of a folder's seeds: the command of all, and the delivered one.
+pub fn of_seeds(views: &mut [RunView], dir: &RunDir, summary: &Map<String, Value>) {
+    views.iter_mut().for_each(|view| view.command = command(dir.path()));
     let Some(seed) = summary.get(DELIVERED).and_then(Value::as_u64) else { return };
     let said = delivered(seed);
     for view in views {

@@ -18,10 +18,10 @@ fn every_fit_says_whether_it_converged() {
     let detail = summary["ending_detail"].as_str().unwrap();
     assert!(detail.contains("above 1e-4; ") && detail.contains("run more rounds"), "{detail}");
     assert!(number(&summary, "field_relative") > 1e-4);
-    assert!(sandbox.read("short/report.html").contains("<strong>Stopped.</strong>"));
+    assert!(sandbox.read("short/report.html").contains("<strong>Stopped</strong>"));
     sandbox.write("rows.csv", "x1,x2\n0,0\n");
     let used = sandbox.run(&["predict", "short", "--data", "rows.csv", "--out", "p.csv"]);
-    assert!(used.stderr.contains("the fit of this run is stopped"), "{}", used.stderr);
+    assert!(used.stderr.contains("the fit of this run stopped after "), "{}", used.stderr);
 
     sandbox.write("job.toml", &mixture_job(init, "kind = \"fedem\""));
     let ran = sandbox.ok(&["run", "job.toml", "--out", "free"]);
@@ -121,6 +121,12 @@ fn the_choice_of_components_is_in_the_summary_and_its_edge_is_named() {
     assert_eq!(least.unwrap()["chosen"], true);
     let edge = [4, 6].contains(&summary["components"].as_u64().unwrap());
     assert_eq!(ran.stderr.contains("at the edge of the grid"), edge, "{}", ran.stderr);
+    let tile = "<dt>BIC, lower is better</dt>";
+    assert!(sandbox.read("out/report.html").contains(tile));
+    // So has that of several starts of one number.
+    sandbox.write("job.toml", &job.replace("components = 2", "components = 2\nstarts = 2"));
+    sandbox.ok(&["run", "job.toml", "--out", "starts"]);
+    assert!(sandbox.read("starts/report.html").contains(tile));
 }
 
 /// Levels follow from the participation; a job that names them keeps its own.
@@ -459,6 +465,10 @@ fn a_minimum_of_zero_has_a_meaningful_verdict() {
     assert!(1e-6 < left && left < 0.5, "{left}");
     sandbox.write("job.toml", &job(300));
     assert_eq!(sandbox.run_job("long")["ending"], "converged");
+    assert!(sandbox.read("long/report.html").contains("<dt>Objective</dt>"));
+    sandbox.write("job.toml", &job(300).replace("seed = 1", "seed = 1\nseeds = 2"));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "seeds"]);
+    assert!(ran.stderr.contains("converged: all 2 seeds"), "{}", ran.stderr);
 }
 
 /// A data file in place of a job is one error with the command that writes a job.

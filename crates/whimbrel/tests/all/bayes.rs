@@ -36,7 +36,7 @@ fn posteriors_beat_one_model_and_their_intervals_cover() {
         assert!(report.contains(figure), "{figure}");
     }
     // A method without a criterion that has done its rounds is not warned of.
-    assert!(!report.contains("<strong>Stopped.</strong>"));
+    assert!(!report.contains("<strong>Stopped</strong>"));
     // The rounds are the job's, of which a wide start took a quarter.
     assert_eq!(number(&soul, "rounds"), 200.0);
     let detail = soul["ending_detail"].as_str().unwrap();

@@ -297,6 +297,11 @@ fn personal_models_are_shown_over_clients_and_unseen_ones_apart() {
         format!("document.querySelectorAll('table.clients')[{table}].tBodies[0].rows.length")
     };
     assert_eq!((browser.value(&rows(0)), browser.value(&rows(1))), (json!(19), json!(5)));
+    // The loss is that of training, which has a column.
+    assert_eq!(
+        browser.value("document.querySelectorAll('.clients td[data-label=loss]').length"),
+        0
+    );
 }
 
 #[test]
@@ -385,7 +390,12 @@ fn the_dashboard_shows_departures_returns_and_failures() {
     wait_for(&mut browser, "#log", "`north` returned from");
     wait(&mut browser, "#clients-note", "3 of 3 connected");
     browser.check(&link, 400);
-    clients.iter_mut().chain([&mut coordinator]).for_each(|process| {
+    let id = coordinator.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    coordinator.wait().unwrap();
+    wait_for(&mut browser, "#banner", "stopped; all state is saved. The coordinator has ended");
+    assert_eq!(browser.text("#state"), "paused");
+    clients.iter_mut().for_each(|process| {
         process.kill().unwrap();
         process.wait().unwrap();
     });

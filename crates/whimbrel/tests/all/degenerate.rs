@@ -27,7 +27,7 @@ fn it_ends_as_degenerate_with_code_one_and_a_complete_folder() {
     assert_eq!(summary["ending"], "degenerate");
     assert_eq!(summary["degenerate"], summary["ending_detail"]);
     let page = sandbox.read("out/report.html");
-    assert!(page.contains("<strong>Degenerate.</strong>"), "the banner");
+    assert!(page.contains("<strong>Degenerate</strong>"), "the banner");
     assert!(sandbox.path("out/model/model.json").exists(), "the model is there to look at");
     assert!(sandbox.path("out/clients.csv").exists());
 }

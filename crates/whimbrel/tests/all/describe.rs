@@ -104,6 +104,7 @@ fn tables_are_those_of_pandas() {
     let report = sandbox.read("again/report.html");
     assert!(!ran.stdout.contains("converged after"), "{}", ran.stdout);
     assert!(report.contains("Numbers by client") && report.contains("tiny"));
+    assert!(!report.contains("no objective"));
     assert_eq!(summary["ending"], "converged");
 }
 

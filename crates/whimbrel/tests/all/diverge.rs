@@ -24,7 +24,7 @@ fn the_message_names_the_round_and_what_was_computed_is_kept() {
     let last = rows.last().expect("metrics up to there")["round"].as_u64().unwrap();
     assert!(last < round && round <= last + 1, "round {round} after {last}");
     let page = sandbox.read("out/report.html");
-    assert!(page.contains("<strong>Diverged.</strong>"), "the banner");
+    assert!(page.contains("<strong>Diverged</strong>"), "the banner");
     assert!(page.contains(&format!("round {round}: ")), "and why");
     assert!(!sandbox.path("out/model").exists(), "a model that failed is not a model");
     let summary = sandbox.object("out/summary.json");

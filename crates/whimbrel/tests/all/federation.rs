@@ -525,6 +525,11 @@ fn a_served_table_ends_in_the_bits_of_a_simulated_one() {
         let of = |run: &str| sandbox.object(&format!("{run}/summary.json"))[key].clone();
         assert!(!of("served").is_null() && of("served") == of("simulated"), "{key}");
     }
+    let answer = sandbox.object("served/summary.json")["answer"].to_string();
+    assert!(answer.contains("90 % intervals cover") && !answer.contains("verdict"), "{answer}");
+    let page = sandbox.read("served/report.html");
+    assert!(page.contains("<dt>Coverage of 90 % intervals</dt>"));
+    assert!(page.contains("<pre>whimbrel serve ") && !page.contains("<pre>whimbrel run "));
 
     // A client imputes its table and knows its observations.
     let args = ["impute", "client-east", "--data", "east.csv", "--out", "own.csv", "--json"];

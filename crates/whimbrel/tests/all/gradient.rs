@@ -140,7 +140,7 @@ fn a_run_that_diverges_keeps_what_it_has() {
     let ran = sandbox.fails(&["run", "job.toml", "--out", "out"], 1, "error: round ");
     assert!(ran.stderr.contains("hint: take a smaller step"), "{}", ran.stderr);
     let page = sandbox.read("out/report.html");
-    assert!(page.contains("<strong>Diverged.</strong>") && page.trim_end().ends_with("</html>"));
+    assert!(page.contains("<strong>Diverged</strong>") && page.trim_end().ends_with("</html>"));
     assert!(!sandbox.path("out/model").exists());
     sandbox.ok(&["report", "out", "--out", "page.html"]);
     assert_eq!(sandbox.read("page.html"), page);
@@ -150,7 +150,7 @@ fn a_run_that_diverges_keeps_what_it_has() {
 fn an_absurd_step_on_a_logistic_loss_is_a_divergence_too() {
     let sandbox = sandbox(&JOB.replace("step = \"1/L\"", "step = 1e9"));
     sandbox.fails(&["run", "job.toml", "--out", "out"], 1, "error: round 1: the state diverged");
-    assert!(sandbox.read("out/report.html").contains("<strong>Diverged.</strong>"));
+    assert!(sandbox.read("out/report.html").contains("<strong>Diverged</strong>"));
 }
 
 /// An MCM memory that never moves, or that carries all noise on, fails as the paper says.

@@ -3,10 +3,13 @@
 use crate::support::example;
 use std::ops::ControlFlow;
 use std::process::Command;
+use whimbrel::parts::data::{Dataset, Input};
+use whimbrel::parts::families;
+use whimbrel::parts::families::family::{AdaptOptions, ModelUse};
 use whimbrel::{
     BayesianRegression, Codec, Covariance, Cox, GaussianMixture, Glm, GlmFamily, Job, Key,
     LinearRegression, LogisticRegression, LowRank, LowRankFit, MixtureFit, MixtureOfLearners,
-    PersonalFit, Preset, RegressionFit, Rows, Run, Setting,
+    PersonalFit, Preset, RegressionFit, Rows, Run, Setting, Table,
 };
 
 /// Rows of two columns and a number that follows from them, for each client.
@@ -187,7 +190,23 @@ fn gaps_are_filled() {
     };
     let clients = [of(0), of(1), of(2)];
     let fit = LowRank::gaussian(100).rank(1).fit(&clients).unwrap();
+    let error = fit.run().predict(&clients[0]).err().unwrap().to_string();
+    assert!(error.contains("complete the table (`LowRankFit::impute`)"), "{error}");
     let mut filled = fit.impute(&clients).unwrap();
+    let [first, second, third] = clients.clone();
+    let renamed = clients.clone().map(|rows| rows.columns(["a", "b", "c", "d", "e"]));
+    let joined = Rows::new(5, clients.iter().map(Rows::values).collect::<Vec<_>>().concat());
+    let other = Rows::new(5, vec![-1.5; 100]);
+    for others in [
+        vec![second.clone(), first.clone(), third.clone()],
+        vec![first.clone().named("1"), second.clone().named("0"), third.clone()],
+        renamed.to_vec(),
+        vec![joined],
+        vec![other, second, third],
+    ] {
+        let said = fit.impute(&others).unwrap_err().to_string();
+        assert!(said.starts_with("these are not the rows of the fit\nhint: "), "{said}");
+    }
     filled.push(fit.adapt(&of(3)).unwrap());
     for (client, rows) in filled.iter().enumerate() {
         for (i, row) in rows.values().chunks_exact(5).enumerate() {
@@ -197,6 +216,20 @@ fn gaps_are_filled() {
             }
         }
     }
+
+    // A program that adapts the folder of the run to rows in memory.
+    let (out, job) = (tempfile::tempdir().unwrap(), fit.run().job_toml());
+    let (folder, job) = (out.path().join("run"), families::Job::parse(&job, "job").unwrap());
+    fit.run().save(&folder).unwrap();
+    let model = &families::files::read_object(&folder.join("model/model.json")).unwrap();
+    let tensors = Some(fit.run().model());
+    let run = ModelUse { folder: &folder, job: &job, model, tensors, own: None, libsvm: false };
+    let columns = (1..=5).map(|j| format!("x{j}")).collect::<Vec<_>>();
+    let rows = Table::new(columns, of(3).values().to_vec()).unwrap();
+    let data = &Input::rows(Dataset::from_table("rows", rows));
+    let options = AdaptOptions { data, labels: None, draws: 0, out: out.path() };
+    let adapted = job.fit.adapt(&run, &options).unwrap();
+    assert_eq!(adapted.figures["new_rows"], 20, "no row of the run has the number of another");
 }
 
 #[test]
@@ -429,6 +462,13 @@ fn learners_follow_the_targets() {
     assert!((found[0] - 2.5).abs() < 0.3 && (found[1] + 0.5).abs() < 0.3, "{found:?}");
     let found = MixtureOfLearners::new(1, 5).fit(&classes(3, 40)).unwrap();
     assert_eq!(found.client("0").unwrap().classes(&rows).unwrap(), ["high", "low"]);
+    for method in ["ditto", "apfl", "local"] {
+        let fit = MixtureOfLearners::personal(method, 30).step(0.1).fit(&linear(3, 40)).unwrap();
+        let found = fit.client("1").unwrap().predict(&rows).unwrap();
+        assert!((found[0] - found[1] - 3.0).abs() < 1.0, "{method}: {found:?}");
+        let fit = MixtureOfLearners::personal(method, 5).fit(&classes(3, 40)).unwrap();
+        assert_eq!(fit.client("0").unwrap().classes(&rows).unwrap(), ["high", "low"], "{method}");
+    }
     for learner in ["logistic", "softmax", "mlp"] {
         let refused = MixtureOfLearners::new(1, 5).learner(learner).fit(&linear(3, 40));
         let error = refused.err().unwrap().to_string();

@@ -34,6 +34,7 @@ fn every_seed_has_a_run_and_all_have_a_summary() {
         assert!(sandbox.path(&format!("out/{file}")).is_file(), "{file}");
     }
     assert!(!sandbox.path("out/metrics.jsonl").exists(), "metrics are a seed's");
+    assert!(sandbox.read("out/report.html").contains("<pre>whimbrel run out/job.toml</pre>"));
     assert_eq!(
         sandbox.read("out/model/model.json"),
         sandbox.read("out/seed-1/model/model.json"),
