@@ -153,6 +153,19 @@ impl Fit for RegressionFit {
                 report(place, what, "take it out");
             }
         }
+        let held_out = &job.data.held_out;
+        let apart = [
+            ("validation", held_out.validation > 0.0),
+            ("test", held_out.test > 0.0),
+            ("role", held_out.role.is_some()),
+            ("unseen", job.data.unseen > 0.0),
+        ];
+        for (key, _) in apart.into_iter().filter(|(_, is_set)| *is_set) {
+            let what =
+                format!("newton fits all rows and evaluates none, so `{key}` would only lose rows");
+            let hint = format!("take it out, or {}", remedy::BY_GRADIENTS);
+            report(&["data", key], &what, &hint);
+        }
         let family = self.keys.family;
         let classes = matches!(family, GlmFamily::Binomial | GlmFamily::Multinomial);
         if !self.keys.class_weights.is_empty() && !classes {

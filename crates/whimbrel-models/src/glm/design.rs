@@ -204,6 +204,9 @@ impl Design {
                     "if its numbers stand for two classes, write {name:?} = {{ type = \"category\" }} in \
                      [schema]; for more classes family = \"multinomial\" in [model]"
                 )),
+                Family::Poisson if y > 0.0 => error.hint(
+                    "a rate is the count as target, with the logarithm of its exposure as `offset` in [model]",
+                ),
                 _ => error,
             });
         }

@@ -69,10 +69,9 @@ impl Family {
         match self {
             Self::Gaussian => (!y.is_finite()).then_some("finite"),
             Self::Binomial => (!(0.0..=1.0).contains(&y)).then_some("from 0 to 1"),
-            Self::Poisson => (y < 0.0).then_some("a count"),
             Self::Gamma => (y <= 0.0).then_some("positive"),
             Self::Cox => (y < 0.0).then_some("a time of 0 or more"),
-            Self::NegativeBinomial => (!is_count).then_some("a count"),
+            Self::Poisson | Self::NegativeBinomial => (!is_count).then_some("a count"),
             Self::Multinomial { classes } => {
                 (!is_count || y >= classes as f64).then_some("a class")
             }

@@ -141,7 +141,8 @@ impl<K: Kind> Estimator<K> {
         self.set("data.standardize", true)
     }
 
-    /// The fractions of each client's rows that are held out for validation and for tests.
+    /// The fractions of each client's rows that are held out for validation and for tests; Newton's method, which
+    /// evaluates no rows, refuses them.
     pub fn held_out(self, validation: f64, test: f64) -> Self {
         self.set("data.validation", validation).set("data.test", test)
     }

@@ -117,10 +117,6 @@ fn remedies_are_methods() {
         Rows::new(2, scaled.clone()).targets(scaled.chunks(2).map(|row| row[0]))
     };
     let steep: Vec<Rows> = linear(2, 30).iter().map(steep).collect();
-    let counts = |at: usize| {
-        let y = (0..10).map(move |i| if (at, i) == (1, 4) { -1.0 } else { 1.0 });
-        linear(2, 10)[at].clone().targets(y)
-    };
     let (one, mixed) = (vec!["a"; 10], linear(2, 10));
     let mixture = GaussianMixture::new(2).fit(&plain()).unwrap();
     let learners = MixtureOfLearners::new(2, 3).fit(&classes(2, 20)).unwrap();
@@ -147,10 +143,6 @@ fn remedies_are_methods() {
                 .fit(&steep)
                 .err(),
             "hint: take a smaller step, or take a finer codec",
-        ),
-        (
-            Glm::new(GlmFamily::Poisson).fit(&[counts(0), counts(1)]).err(),
-            "1 row cannot be used\n  client `1`, row 5: -1 in column \"target\" is not a count",
         ),
         (
             LogisticRegression::new().fit(&[mixed[0].clone().classes(&one)]).err(),
@@ -185,6 +177,34 @@ fn remedies_are_methods() {
     }
     let fed = Simulate::new(Broken(2, 0.5), 3).uplink(Codec::top_k(1)).feedback().run(&plain());
     assert!(fed.unwrap().bits_up > 0);
+}
+
+#[test]
+fn newton_refuses_held_out_rows_and_targets_that_are_not_counts() {
+    let (rows, linear) = (linear(2, 10), || LinearRegression::new());
+    let poisson = |fifth: f64| {
+        let y = (0..10).map(|i| if i == 4 { fifth } else { 1.0 });
+        let clients = [rows[0].clone().targets([1.0; 10]), rows[1].clone().targets(y)];
+        Glm::new(GlmFamily::Poisson).fit(&clients).err()
+    };
+    let errors = [
+        (
+            poisson(-1.0),
+            "1 row cannot be used\n  client `1`, row 5: -1 in column \"target\" is not a count",
+        ),
+        (poisson(1.5), "row 5: 1.5 in column \"target\" is not a count"),
+        (
+            linear().held_out(0.1, 0.0).fit(&rows).err(),
+            "so `validation` would only lose rows\n  --> data.validation\nhint: take it out, or fit by \
+             gradients (`preset`)",
+        ),
+        (linear().held_out(0.0, 0.1).fit(&rows).err(), "so `test` would only lose rows"),
+        (linear().set("data.unseen", 0.5).fit(&rows).err(), "so `unseen` would only lose rows"),
+    ];
+    for (failure, said) in errors {
+        let text = failure.expect(said).to_string();
+        assert!(text.contains(said), "{said}: {text}");
+    }
 }
 
 /// `allow_degenerate` is a remedy of mixtures; a ridge is one of separation.
