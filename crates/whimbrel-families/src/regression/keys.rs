@@ -143,7 +143,8 @@ table! {
     pub(super) INFERENCE: InferenceKeys {
         /// standard errors
         errors: ERRORS = "errors", ERROR_WORDS, default;
-        /// whether each term gets a likelihood-ratio test, by a fit without it
+        /// whether each term gets a likelihood-ratio test of type II: both fits leave out the interactions that
+        /// contain it
         tests: TESTS = "tests", BOOLEAN, default;
         /// whether clients also fit their rows alone, for Cochran's Q and I^2 of each coefficient
         heterogeneity: HETEROGENEITY = "heterogeneity", BOOLEAN, default;

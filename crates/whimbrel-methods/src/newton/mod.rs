@@ -14,7 +14,7 @@
 //! 1. two openings: sums of target and columns, then squared deviations from the pooled means;
 //! 2. rounds: `β` goes down, `(ℓ_i, U_i, I_i)` up; the server moves to `β + t I⁻¹ U`, with `t = 1` halved while
 //!    the log-likelihood falls, until `λ² ≤ 1e-16`;
-//! 3. for likelihood-ratio tests, the same for each model without one term, all in the same rounds;
+//! 3. for likelihood-ratio tests, the same for the models without some terms, all in the same rounds;
 //! 4. one exchange at the estimate, which is not a round: deviance, Pearson's statistic, products of scores.
 //!
 //! Everything that the server needs is a sum over clients, standard errors by client and tests of
@@ -73,7 +73,7 @@ pub struct Server {
     /// Openings, repeated ones included.
     openings: u32,
     rounds: u32,
-    /// The fit, then the fits without one term.
+    /// The fit, then the fits without some terms.
     paths: Vec<Path>,
     /// Sums at the estimate; empty until the last exchange.
     last: Vec<f64>,
@@ -153,7 +153,7 @@ impl Newton {
 
     /// The most points of a round.
     fn points_max(&self) -> usize {
-        if self.tests { self.model.terms().len().max(1) } else { 1 }
+        if self.tests { (self.left_out().len() - 1).max(1) } else { 1 }
     }
 }
 
@@ -476,13 +476,8 @@ impl Newton {
             path.step(&self.model, &self.penalty(&scaling, ridge), point, weight)?;
         }
         if self.tests && server.paths.len() == 1 && server.paths[0].end == End::Converged {
-            let (full, absent) =
-                (server.paths[0].beta.clone(), server.paths[0].absent(&self.model));
-            let without = |(_, mut places): (String, Vec<usize>)| {
-                places.extend(&absent);
-                Path::new(full.clone(), &places)
-            };
-            server.paths.extend(self.model.terms().into_iter().map(without));
+            let reduced = self.reduced(&server.paths[0]);
+            server.paths.extend(reduced);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The fitted model in the units of the data.
 
 use super::path::{penalised, select};
-use super::{End, Newton, Server};
+use super::{End, Newton, Path, Server};
 use whimbrel_core::linalg::{packed_len, unpack};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Result, math};
@@ -195,17 +195,53 @@ impl Newton {
         }
     }
 
+    /// The terms left out of the two fits that test each term, by type II: neither has the terms that contain it.
+    fn compared(&self) -> impl Iterator<Item = [Vec<usize>; 2]> {
+        let design = &self.model.design;
+        (0..design.terms.len()).map(|term| {
+            let with = design.containing(term);
+            let mut without = [&with[..], &[term]].concat();
+            without.sort_unstable();
+            [with, without]
+        })
+    }
+
+    /// The terms left out of each fit, first of that of all terms.
+    pub(super) fn left_out(&self) -> Vec<Vec<usize>> {
+        self.compared().flatten().fold(vec![Vec::new()], |mut all, terms| {
+            if !all.contains(&terms) {
+                all.push(terms);
+            }
+            all
+        })
+    }
+
+    /// The fits without some terms, from that of all terms.
+    pub(super) fn reduced(&self, fit: &Path) -> Vec<Path> {
+        let (all, absent) = (self.model.terms(), fit.absent(&self.model));
+        let without = |terms: &Vec<usize>| {
+            let mut places: Vec<usize> = terms.iter().flat_map(|at| all[*at].1.clone()).collect();
+            places.extend(&absent);
+            Path::new(fit.beta.clone(), &places)
+        };
+        self.left_out().iter().skip(1).map(without).collect()
+    }
+
     /// Statistic and degrees of freedom of each term's likelihood-ratio test.
     fn tests(&self, server: &Server, dispersion: f64, count: f64) -> Vec<f64> {
-        let Some((fit, others)) = server.paths.split_first() else { return Vec::new() };
-        let (terms, absent) = (self.model.terms(), fit.absent(&self.model));
-        let each = others.iter().zip(&terms).flat_map(|(path, (_, places))| {
-            let gain = 2.0 * (fit.log_likelihood - path.log_likelihood);
+        let [fit, _, ..] = &server.paths[..] else { return Vec::new() };
+        let (all, absent, left_out) =
+            (self.model.terms(), fit.absent(&self.model), self.left_out());
+        let path = |terms: Vec<usize>| {
+            &server.paths[left_out.iter().position(|known| *known == terms).unwrap_or_default()]
+        };
+        let each = self.compared().zip(&all).flat_map(|(pair, (_, places))| {
+            let [with, without] = pair.map(path);
             let statistic = match self.model.family {
-                _ if path.end != End::Converged => f64::NAN,
+                _ if [with, without].iter().any(|path| path.end != End::Converged) => f64::NAN,
                 // Profiled over the variance: n ln(RSS_0 / RSS_1).
-                Family::Gaussian => count * math::ln(path.log_likelihood / fit.log_likelihood),
-                _ => gain / dispersion,
+                Family::Gaussian => count * math::ln(without.log_likelihood / with.log_likelihood),
+                _ => 2.0 * (with.log_likelihood - without.log_likelihood) / dispersion,
             };
             [statistic, places.iter().filter(|at| !absent.contains(at)).count() as f64]
         });

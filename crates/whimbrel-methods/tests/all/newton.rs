@@ -16,11 +16,13 @@ use whimbrel_testkit::runners::{runners_agree, runners_agree_under};
 /// The regression of a table's first column on the others.
 fn newton(family: Family, errors: Errors, tests: bool, table: &Table) -> Newton {
     let columns = table.columns.to_vec();
-    let term = |column: usize| Term {
-        name: columns[column].clone(),
-        factors: vec![Factor { column, levels: Vec::new(), reference: 0 }],
-    };
-    let terms = (1..columns.len()).map(term).collect();
+    let factor = |column| Factor { column, levels: Vec::new(), reference: 0 };
+    let term =
+        |column: usize| Term { name: columns[column].clone(), factors: vec![factor(column)] };
+    let mut terms: Vec<Term> = (1..columns.len()).map(term).collect();
+    // The test of the column leaves its square out.
+    let square = || Term { name: "square".into(), factors: vec![factor(1), factor(1)] };
+    terms.extend(tests.then(square));
     let intercept = family != Family::Cox;
     let design = Design { intercept, terms, columns, ..Design::default() };
     Newton {

@@ -137,6 +137,20 @@ impl Design {
         Ok(absent)
     }
 
+    /// The terms that contain a term, by place: products of its columns and others.
+    pub fn containing(&self, term: usize) -> Vec<usize> {
+        let columns = |at: usize| self.terms[at].factors.iter().map(|factor| factor.column);
+        let contains = |at: &usize| {
+            let mut others: Vec<usize> = columns(*at).collect();
+            let mut take = |column| {
+                let found = others.iter().position(|other| *other == column);
+                found.map(|place| others.swap_remove(place)).is_some()
+            };
+            columns(term).all(&mut take) && !others.is_empty()
+        };
+        (0..self.terms.len()).filter(contains).collect()
+    }
+
     /// Columns of the table that the design reads.
     fn used(&self) -> Vec<usize> {
         let parts = [Some(self.target), self.event, self.offset, self.weights];

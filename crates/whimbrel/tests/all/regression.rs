@@ -170,6 +170,30 @@ fn tests_have_the_degrees_of_their_terms_where_alpha_is_zero() {
     assert!(alpha["term"] == "alpha" && alpha["se"].is_null() && alpha["p"].is_null(), "{alpha}");
 }
 
+/// A term is tested without the products that contain it: whatever the reference level, with the statistic of the
+/// model without interactions.
+#[test]
+fn tests_of_main_effects_do_not_depend_on_the_reference() {
+    let tests = |model: &str| {
+        let model = format!("kind = \"glm\"\nfamily = \"binomial\"\n{model}");
+        let summary = sandbox(&job("sick", &model, "tests = true")).run_job("out");
+        let tests = summary["tests"].as_array().expect("a list").iter();
+        let found: Vec<f64> = tests.map(|test| test["statistic"].as_f64().unwrap()).collect();
+        (found, number(&summary, "log_likelihood"))
+    };
+    let (main, without) = tests("");
+    let with = "interactions = [\"age:arm\", \"age:bmi\"]\nreference";
+    let [(drug, full), (high, _)] =
+        ["drug", "high"].map(|level| tests(&format!("{with} = {{ arm = \"{level}\" }}")));
+    close(&drug, &high, "other reference");
+    close(&drug[..1], &main[..1], "age");
+    let (own, _) = tests("interactions = [\"age:arm\"]");
+    close(&[own[0], own[2]], &[main[0], main[2]], "age, arm");
+    let (_, product) = tests("interactions = [\"age:bmi\"]");
+    close(&drug[3..4], &[2.0 * (full - product)], "age:arm");
+    assert!((own[1] - main[1]).abs() > 1e-6 && full > without, "{own:?} {main:?}");
+}
+
 /// A declared level that no row has: the other coefficients, errors and tests are those without it, and rows that have it
 /// get no prediction.
 #[test]
