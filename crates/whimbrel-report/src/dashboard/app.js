@@ -51,6 +51,7 @@
 
   function tiles(s) {
     const open = s.exchange;
+    const scope = s.stages > 1 ? ", this stage" : "";
     const rows = [
       [s.rounds ? `round, of ${count(s.rounds)}` : "round", count(s.round)],
       ["this round", open ? `${open.answered} of ${open.cohort}` : "–"],
@@ -58,8 +59,8 @@
       ["rounds per second", s.rounds_per_second === null ? "–" : number(s.rounds_per_second, 3)],
       ["last round", duration(s.round_seconds)],
       ["epsilon spent", s.epsilon_spent === null ? "–" : number(s.epsilon_spent, 3), true],
-      ["sent up", bytes(s.bytes_up)],
-      ["sent down", bytes(s.bytes_down)],
+      [`sent up${scope}`, bytes(s.bytes_up)],
+      [`sent down${scope}`, bytes(s.bytes_down)],
       ["in evaluations", s.bytes_eval ? bytes(s.bytes_eval) : "–", true],
       ["log", bytes(s.log_bytes)],
       ["disk free", s.disk_free === null ? "–" : bytes(s.disk_free), true],
