@@ -463,7 +463,7 @@ fn learners_follow_the_targets() {
     assert!((found[0] - 2.5).abs() < 0.3 && (found[1] + 0.5).abs() < 0.3, "{found:?}");
     let found = MixtureOfLearners::new(1, 5).fit(&classes(3, 40)).unwrap();
     assert_eq!(found.client("0").unwrap().classes(&rows).unwrap(), ["high", "low"]);
-    for method in ["ditto", "apfl", "local"] {
+    for method in ["ditto", "apfl"] {
         let fit = MixtureOfLearners::personal(method, 30).step(0.1).fit(&linear(3, 40)).unwrap();
         let found = fit.client("1").unwrap().predict(&rows).unwrap();
         assert!((found[0] - found[1] - 3.0).abs() < 1.0, "{method}: {found:?}");
