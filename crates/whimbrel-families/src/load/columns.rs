@@ -16,12 +16,12 @@ pub(super) fn say(loaded: &mut Loaded, data: &Dataset, csv: &Csv, role: Option<&
     let (mut used, mut left_out, mut suspects) = (Vec::new(), Vec::new(), Vec::new());
     for (at, column) in data.columns().iter().enumerate() {
         let name = format!("{:?}", column.name);
+        let why = reason(data, at, csv, role);
+        // Rows in memory have clients and targets without columns of the user.
+        if matches!(csv.path, Input::Rows(_)) && [CLIENT, TARGET].contains(&why) {
+            continue;
+        }
         if !loaded.columns.contains(&column.name) {
-            let why = reason(data, at, csv, role);
-            // Rows in memory have clients and targets without columns of the user.
-            if matches!(csv.path, Input::Rows(_)) && [CLIENT, TARGET].contains(&why) {
-                continue;
-            }
             left_out.push(format!("{name} ({why})"));
             continue;
         }

@@ -102,10 +102,8 @@ impl<M: MixtureModel> Em<M> {
             None => "a covariance stays at its floor".to_owned(),
             Some(k) => format!("component {} has lost its weight", k + 1),
         };
-        let remedy = self.remedy();
-        Err(Error::numerical(format!(
-            "each of the first {REPAIRED_ROUNDS_MAX} rounds had to be repaired; {cause}: {remedy}"
-        ))
-        .in_round(context.round + 1))
+        let what =
+            format!("each of the first {REPAIRED_ROUNDS_MAX} rounds had to be repaired: {cause}");
+        Err(Error::numerical(what).in_round(context.round + 1).hint(self.remedy()))
     }
 }

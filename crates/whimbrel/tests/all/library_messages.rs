@@ -270,6 +270,7 @@ fn remedies_are_setters() {
             "hint: did you mean \"mlp\"? `kind` takes \"linear\", ",
         ),
         (alone.fit(&plain()).err(), "or use `.standardize()` where columns differ"),
+        (alone.rounds(20).fit(&plain()).err(), "or use `.standardize()` where columns differ"),
         (
             table.adapt(&Rows::new(2, [f64::NAN; 4])).err(),
             "no cell of the table is observed\nhint: give at least one value",
