@@ -12,7 +12,7 @@ use whimbrel_methods::masked::Masks;
 use whimbrel_methods::newton::Newton;
 use whimbrel_methods::pooled::ExactSums;
 use whimbrel_methods::settings::Budget;
-use whimbrel_models::glm::{Asked, Design, Errors, Factor, Model, Term};
+use whimbrel_models::glm::{Asked, Design, Errors, Factor, Family, Model, Term};
 
 /// Most rounds unless the job gives them; fits to columns that are not very skewed take up to 25. Each is a question
 /// that a client answers.
@@ -25,6 +25,10 @@ const CLASSES_SHOWN: usize = 5;
 /// Warning for sums without masks.
 const COMPUTABLE: &str = "without masks a coordinator that chooses its questions can compute rows of a client from \
     its sums; `masks = true` in [privacy] (from three clients on) shows it sums over all clients only";
+
+/// Note on fits whose rows have unequal weights.
+const APPROXIMATE: &str = "standard errors are approximate under `min_group`: in the information, large weights of single rows \
+    are lowered and rows of small cells take their mean weight; estimates are not affected";
 
 struct RegressionPlan {
     method: Newton,
@@ -64,12 +68,15 @@ pub(super) fn planned(asked: &RegressionFit, on: &Basis<'_>) -> Result<Planned> 
     if masks.is_none() && on.rows.is_none() {
         warnings.push(COMPUTABLE.into());
     }
+    let is_unequal = method.model.family != Family::Gaussian || asked.keys.weights.is_some();
+    let is_settled = common.job.privacy.groups().is_some() && method.model.family != Family::Cox;
     let settings = vec![format!("coefficients: {}", method.model.names().join(", "))];
     let rounds = Some(method.rounds);
     Ok(Planned {
         rounds,
         settings,
         warnings,
+        notes: Vec::from_iter((is_settled && is_unequal).then(|| APPROXIMATE.into())),
         ..Planned::new(common, &channels, RegressionPlan { method, masks })
     })
 }

@@ -58,6 +58,14 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     })
 }
 
+/// Warns of a fit without figures. Regressions and descriptions have their own.
+fn warn_unevaluated(job: &Job, plan: &Plan) {
+    let has_figures = plan.evaluates() || job.fit.sends_exact_sums() || plan.private().is_some();
+    if !has_figures && plan.rounds() != Some(0) {
+        warning(UNEVALUATED);
+    }
+}
+
 fn serve(args: &Serve) -> Result<u8> {
     start_log(args.log);
     let (job, federation) = read_federation(args)?;
@@ -79,9 +87,7 @@ fn serve(args: &Serve) -> Result<u8> {
     if job.privacy.is_masked() {
         note(NO_FIGURES);
     }
-    if !plan.evaluates() && plan.private().is_none() && plan.rounds() != Some(0) {
-        warning(UNEVALUATED);
-    }
+    warn_unevaluated(&job, &plan);
     dir.record_job(&resolved(&recorded(args, &job, dir.path()), &[]), args.resume)?;
     check_bound(args, dir.path())?;
     let identity = brought.map_or_else(|| identity(args, dir.path()), Ok)?;
