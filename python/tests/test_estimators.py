@@ -371,8 +371,8 @@ def test_who_has_a_model_to_predict_by_is_said_in_words_of_python(halves: tuple)
 def test_a_mixture_says_whether_it_converged(blobs: tuple) -> None:
     X, _, clients = blobs
     overlapping = np.random.default_rng(0).normal(size=(400, 3))
-    for max_iter in (1, 3):
-        with pytest.warns(ConvergenceWarning, match=f"stopped after {max_iter} rounds"):
+    for max_iter, said in [(1, "1 round,"), (3, "3 rounds,")]:
+        with pytest.warns(ConvergenceWarning, match=f"stopped after {said}"):
             model = whimbrel.GaussianMixture(2, max_iter=max_iter, random_state=0).fit(overlapping)
         assert not model.converged_
     with warnings.catch_warnings():
