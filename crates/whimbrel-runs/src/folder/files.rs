@@ -107,7 +107,8 @@ fn summary(
     }
     let mut notes = plan.notes();
     notes.extend(plan.warnings());
-    if outcome.last.is_none() && outcome.ending.is_over() && plan.rounds() != Some(0) {
+    let has_figures = outcome.last.is_some() || job.fit.sends_exact_sums();
+    if !has_figures && outcome.ending.is_over() && plan.rounds() != Some(0) {
         notes.push("clients were not asked for evaluations: there is no objective".into());
     }
     put("notes", notes.into());

@@ -332,7 +332,9 @@ fn a_masked_job_ends_in_the_bits_of_the_simulated_and_of_the_unmasked_one() {
     same_model(&sandbox);
     let told = one_line(&sandbox.read("north.log"));
     assert!(told.contains("in a sum over at least 3 clients"), "{told}");
-    assert!(!sandbox.read("serve.log").contains("not asked for evaluations"));
+    for file in ["serve.log", "served/summary.json"] {
+        assert!(!sandbox.read(file).contains("not asked for evaluations"), "{file}");
+    }
     let why = "there are no figures of single clients: under masks the coordinator learns sums";
     assert!(sandbox.ok(&["status", "served"]).stdout.contains(why));
     for run in ["served", "simulated"] {
